@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 
 from ding_like.config import declared_faults
 from ding_like.data.batch import ACTION_MASK
-from ding_like.data.team import AGENTS, ALIVE, ENDED, REWARDS, STATE
+from ding_like.data.team import AGENTS, ALIVE, ENDED, RETURN_OF, REWARDS, STATE
 from ding_like.envs.game import make_petting_zoo, petting_zoo_faults
 from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError
@@ -123,8 +123,11 @@ class Team(Configurable, AnyEnv):
         self._returns = self._returns + rewards
         if not is_over:
             return {}
-        returns = {f"return_{name}": float(own) for name, own in zip(self.agent_names, self._returns, strict=True)}
-        return {"episode_info": returns}
+        return {"episode_info": self.agent_returns()}
+
+    def agent_returns(self) -> dict[str, float]:
+        """Return what each agent was paid since the reset, by the names of `info["episode_info"]`."""
+        return {f"{RETURN_OF}{name}": float(own) for name, own in zip(self.agent_names, self._returns, strict=True)}
 
     def _each_action(self, action: EnvAction) -> list[Any]:
         """Return the action of each agent in its own space."""

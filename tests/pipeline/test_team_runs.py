@@ -5,6 +5,7 @@ A policy for teams joins the suite with a line in `POLICIES`.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ MANAGERS = ["base", "gym_vector", pytest.param("subprocess", marks=pytest.mark.s
 
 
 def configs(policy: str, way: tuple[str, str], manager: str = "base") -> tuple[dict[str, Any], dict[str, Any]]:
-    section, continuous = POLICIES[policy]
+    section, continuous = copy.deepcopy(POLICIES[policy])
     kwargs = {"leaves": way[0], "ends": way[1], "continuous": continuous, "mask": "" if continuous else "obs"}
     main = dict(
         exp_name="exp",
@@ -83,6 +84,7 @@ def check(learned: list[TransitionBatch], way: tuple[str, str], exp_name: str) -
     assert min(times) < LEAVES_AFTER - 1 and max(times) > LEAVES_AFTER, "there are rows before and after it left"
     result = json.loads(Path(exp_name, "result.json").read_text())
     assert result["eval_value"] == pytest.approx(sum(RETURNS.values()))
+    assert result["eval_metrics"] == {f"return_{name}": value for name, value in RETURNS.items()}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
