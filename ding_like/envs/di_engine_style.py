@@ -150,6 +150,8 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
 
 def _space(env: EnvLike, name: str) -> Any:
     space = getattr(env, name, None)
+    if isinstance(space, (list, tuple)) and all(isinstance(each, gymnasium.Space) for each in space):
+        return gymnasium.spaces.Tuple(space)  # one for each player of a game
     if not isinstance(space, gymnasium.Space):
         raise EnvError(
             f"{name} of {type(env).__name__} is {space!r}; expected a gymnasium.spaces object, set in the constructor."

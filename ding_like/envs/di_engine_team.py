@@ -25,10 +25,10 @@ _FORM = (
 
 
 def agents_of(env: AnyEnv) -> int | None:
-    """Return the `agent_num` of an env in this form, whatever wraps it; None of any other env."""
+    """Return the `agent_num` of an env in this form, whatever wraps it; None of any other env, a game too."""
     inner: Any = env.unwrapped
     agents = getattr(inner.env if isinstance(inner, DiEngineStyleEnv) else inner, "agent_num", None)
-    return None if agents is None or isinstance(inner, Team) else int(agents)
+    return int(agents) if agents is not None and isinstance(env.observation_space, spaces.Dict) else None
 
 
 class DiEngineTeam(Team):
@@ -45,7 +45,8 @@ class DiEngineTeam(Team):
     def __init__(self, env: AnyEnv, agents: int) -> None:
         self.env, self.render_mode, self.metadata = env, env.render_mode, env.metadata
         own = env.observation_space
-        found = own.spaces if isinstance(own, spaces.Dict) else {}
+        assert isinstance(own, spaces.Dict), "it is asked before"
+        found = own.spaces
         seen, state, mask = (found.get(name) for name in (_SEEN, _STATE, ACTION_MASK))
         if seen is None or len(seen.shape or ()) < 2 or (seen.shape or ())[0] != agents:
             what = f"is {own}" if seen is None else f"has {_SEEN} {seen}"
