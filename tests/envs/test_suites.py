@@ -486,11 +486,17 @@ def test_agents_that_spread_may_move_continuously(act_scale: bool) -> None:
     alone.close()
 
 
-def test_keys_of_teams_that_change_nothing_here_and_other_teams_are_refused() -> None:
+@pytest.mark.parametrize("key", ["act_scale", "agent_specific_global_state", "agent_obs_only"])
+def test_keys_of_teams_that_change_nothing_here_are_named(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    main = dict(env=dict(collector_env_num=1, evaluator_env_num=1, **{key: True}), policy=dict())
+    create = dict(env=dict(type="petting_zoo", import_names=[MODULES["petting_zoo"]]), policy=dict(type="ppo"))
+    compile_config(main, create, save=False)
+
+    assert f"env.{key} " in caplog.text and "is True, but" in caplog.text
+
+
+def test_other_teams_are_refused() -> None:
     for keys, path in [
-        (dict(act_scale=True), "env.act_scale"),
-        (dict(agent_specific_global_state=True), "env.agent_specific_global_state"),
-        (dict(agent_obs_only=True), "env.agent_obs_only"),
         (dict(n_landmark=5), "env.n_landmark"),
         (dict(env_id="simple_tag_v2"), "joint_petting_zoo"),
     ]:

@@ -28,9 +28,9 @@ _MODULE = "gymnasium_robotics.envs.multiagent_mujoco.mamujoco_v1"
 class MultiMujocoEnv(PettingZooTeam):
     """MuJoCo body of `scenario`, such as 'HalfCheetah', whose joints are split between agents as `agent_conf` says.
 
-    '2x3' is two agents of three joints each, '9|8' one of nine and one of eight. Each sees its own joints and those up to `agent_obsk` joints away, in
-    `agents` [N, O]; `state` is what one agent for all would see. The action is that of all agents in a row, [N * A],
-    and the reward that of the body, which every agent is paid.
+    '2x3' is two agents of three joints each, '9|8' one of nine and one of eight. Each sees its own joints and those up
+    to `agent_obsk` joints away, in `agents` [N, O]; `state` is what one agent for all would see. The action is that of
+    all agents in a row, [N * A], and the reward that of the body, which every agent is paid.
     A version behind the name of `scenario`, as in 'HalfCheetah-v2', is left out: the body is gymnasium's newest.
     """
 
