@@ -134,6 +134,7 @@ def test_answers_of_another_form_end_a_run_at_once(kind: str, kwargs: dict[str, 
 def test_a_team_in_this_form_has_no_fault(env: Any) -> None:
     found = check_env(env, num_steps=50)
 
+    assert any("in DI-engine's style" in each.seen for each in found) == (env is LightsInTheirStyle)
     assert [each for each in found if each.level == "fault"] == []
 
 
