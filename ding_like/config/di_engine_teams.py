@@ -20,8 +20,8 @@ OF_TEAMS: Mapping[str, str] = {
     "dqn": "idqn",
     "madqn": "idqn",
 }
-# Those that are of teams without the key.
-_ALWAYS = ("madqn",)
+# Policies that are of teams whatever `multi_agent` says: one under another name, and those of its own name.
+_ALWAYS = ("madqn", "qmix", "wqmix", "qtran", "coma", "happo")
 # What DI-engine says of a team's sizes in policy.model.
 _SIZES = ("agent_num", "obs_shape", "agent_obs_shape", "global_obs_shape", "action_shape")
 
@@ -33,17 +33,22 @@ def read_multi_agent(main: Tree, create: Tree, *, quiet: bool) -> None:
     """
     policy, chosen = main.get("policy"), get_path(create, "policy.type")
     stem = chosen.removesuffix("_command") if isinstance(chosen, str) else ""
+    name = OF_TEAMS.get(stem, stem)
     is_asked = isinstance(policy, dict) and policy.get("multi_agent") is True
-    if not isinstance(policy, dict) or stem not in OF_TEAMS or not (is_asked or stem in _ALWAYS):
+    if not isinstance(policy, dict) or not (stem in _ALWAYS or (is_asked and stem in OF_TEAMS)):
         return
     policy.pop("multi_agent", None)
-    set_path(create, "policy.type", OF_TEAMS[stem])
-    model = policy.get("model")
-    sizes = [key for key in _SIZES if isinstance(model, dict) and "type" not in model and key in model]
+    given = policy.get("model")
+    model: Tree = given if isinstance(given, dict) and "type" not in given else {}
+    # Of a policy that has the same name in both, only their form is of one agent.
+    is_theirs = name != stem or any(key in model for key in ("agent_num", "agent_obs_shape", "global_obs_shape"))
+    sizes = [key for key in _SIZES if is_theirs and key in model]
     for key in sizes:
         del model[key]
-    if not quiet:
-        why = "as policy.multi_agent is True" if is_asked else f"the counterpart of '{stem}'"
-        listed = ", ".join(f"policy.model.{key}" for key in sizes)
-        of_env = f"; the env says {listed}" if sizes else ""
-        _logger.info("read as policy.type='%s', %s%s", OF_TEAMS[stem], why, of_env)
+    if name != stem:
+        set_path(create, "policy.type", name)
+    if quiet or not (sizes or name != stem):
+        return
+    why = "as policy.multi_agent is True" if is_asked else f"of '{stem}'"
+    of_env = f"; the env says {', '.join(f'policy.model.{key}' for key in sizes)}" if sizes else ""
+    _logger.info("read as policy.type='%s', %s%s", name, why, of_env)

@@ -55,7 +55,7 @@ def test_a_policy_of_several_agents_is_the_one_of_teams(theirs: str, caplog: pyt
     [
         (dict(multi_agent=False, model=dict(obs_shape=4)), "ppo"),
         (dict(model=dict(obs_shape=4)), "sac"),
-        (dict(multi_agent=True, model=dict(obs_shape=4)), "qmix"),
+        (dict(model=dict(obs_shape={"agents": [2, 3], "state": 4})), "qmix"),
         (dict(multi_agent=True), "impala"),
     ],
 )
@@ -76,9 +76,9 @@ def test_a_file_is_read_as_its_policy_of_teams(name: str) -> None:
     main, create = translated(*read(name))
 
     assert create["policy"]["type"] == FILES[name]
-    if FILES[name] != "qmix":
-        assert "multi_agent" not in main["policy"]
-        assert not {"agent_num", "agent_obs_shape", "global_obs_shape", "action_shape"} & main["policy"]["model"].keys()
+    assert "multi_agent" not in main["policy"]
+    sizes = {"agent_num", "obs_shape", "agent_obs_shape", "global_obs_shape", "action_shape"}
+    assert not sizes & main["policy"]["model"].keys()
 
 
 SMALL: dict[str, dict[str, Any]] = {
