@@ -22,6 +22,8 @@ OF_TEAMS: Mapping[str, str] = {
 }
 # Policies that are of teams whatever `multi_agent` says: one under another name, and those of its own name.
 _ALWAYS = ("madqn", "qmix", "wqmix", "qtran", "coma", "happo")
+# Those whose model has lists of hidden layers, of the actor and of the critics.
+_CENTRAL = ("maddpg", "matd3", "masac", "masac_discrete")
 # What DI-engine says of a team's sizes in policy.model.
 _SIZES = ("agent_num", "obs_shape", "agent_obs_shape", "global_obs_shape", "action_shape")
 
@@ -45,6 +47,8 @@ def read_multi_agent(main: Tree, create: Tree, *, quiet: bool) -> None:
     sizes = [key for key in _SIZES if is_theirs and key in model]
     for key in sizes:
         del model[key]
+    if name in _CENTRAL:
+        _name_layers(model)
     if name != stem:
         set_path(create, "policy.type", name)
     if quiet or not (sizes or name != stem):
@@ -52,3 +56,19 @@ def read_multi_agent(main: Tree, create: Tree, *, quiet: bool) -> None:
     why = "as policy.multi_agent is True" if is_asked else f"of '{stem}'"
     of_env = f"; the env says {', '.join(f'policy.model.{key}' for key in sizes)}" if sizes else ""
     _logger.info("read as policy.type='%s', %s%s", name, why, of_env)
+
+
+def _name_layers(model: Tree) -> None:
+    """Put the hidden layers of DI-engine's actors and critics where those of a team stand.
+
+    There a head has `head_layer_num` layers of `head_hidden_size` behind those of the encoder, which is one such layer
+    where no list is given.
+    """
+    if model.get("action_space") == "discrete":  # the env's
+        del model["action_space"]
+    encoder = model.pop("encoder_hidden_size_list", ())
+    for part in ("actor", "critic"):
+        size, layers = model.pop(f"{part}_head_hidden_size", None), model.pop(f"{part}_head_layer_num", 1)
+        behind = [] if size is None else [size] * (int(layers) + (not encoder))
+        if encoder or behind:
+            model.setdefault(f"{part}_hidden_size_list", [*encoder, *behind])

@@ -120,7 +120,7 @@ class DiEngineTeam(Team):
             alive=[is_alive] * agents,
             ended=[is_ended] * agents,
             rewards=rewards,
-            masks=parts.get(ACTION_MASK, ()),
+            masks=list(parts.get(ACTION_MASK, ())),
         )
 
     def _part(self, obs: EnvObs, name: str, space: Space[Any]) -> Array:

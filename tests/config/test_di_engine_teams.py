@@ -39,12 +39,12 @@ def translated(main: Any, create: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("theirs", OF_TEAMS)
 def test_a_policy_of_several_agents_is_the_one_of_teams(theirs: str, caplog: pytest.LogCaptureFixture) -> None:
     sizes = dict(agent_num=3, agent_obs_shape=18, global_obs_shape=30, obs_shape=18, action_shape=5)
-    main = dict(policy=dict(multi_agent=True, model=dict(**sizes, encoder_hidden_size_list=[64])))
+    main = dict(policy=dict(multi_agent=True, model=dict(**sizes, activation="relu")))
     with caplog.at_level(logging.INFO, "ding_like"):
         found, create = translated(main, dict(policy=dict(type=theirs)))
 
     assert create == dict(policy=dict(type=OF_TEAMS[theirs]))
-    assert found == dict(policy=dict(model=dict(encoder_hidden_size_list=[64])))
+    assert found == dict(policy=dict(model=dict(activation="relu")))
     (line,) = caplog.messages
     assert f"read as policy.type='{OF_TEAMS[theirs]}', as policy.multi_agent is True; the env says" in line
     assert all(f"policy.model.{key}" in line for key in sizes)
@@ -69,6 +69,20 @@ def test_independent_q_learning_needs_no_key_and_a_model_of_the_users_own_keeps_
     main = dict(policy=dict(model=dict(type="mine", obs_shape=18)))
 
     assert translated(main, dict(policy=dict(type="madqn_command"))) == (main, dict(policy=dict(type="idqn")))
+
+
+@pytest.mark.parametrize(
+    ("given", "actor", "critic"),
+    [
+        (dict(actor_head_hidden_size=64, critic_head_hidden_size=32), [64, 64], [32, 32]),
+        (dict(encoder_hidden_size_list=[128, 64], action_space="discrete"), [128, 64], [128, 64]),
+        (dict(encoder_hidden_size_list=[128], actor_head_hidden_size=8, actor_head_layer_num=2), [128, 8, 8], [128]),
+    ],
+)
+def test_layers_of_actors_and_critics_are_lists(given: dict[str, Any], actor: list[int], critic: list[int]) -> None:
+    main, _ = translated(dict(policy=dict(multi_agent=True, model=given)), dict(policy=dict(type="td3")))
+
+    assert main["policy"]["model"] == dict(actor_hidden_size_list=actor, critic_hidden_size_list=critic)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,6 +1,6 @@
 """Runs of teams one of whose two agents leaves: rows, outcomes and returns are right in every way to train.
 
-A policy for teams joins the suite with a line in `POLICIES`.
+A policy for teams joins the suite with its name in `_ALL`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.pipeline.settings import SeedSettings
 from ding_like.policy import get_policy_cls
+from ding_like.utils.registries import POLICY_REGISTRY
 from ding_like.worker import BaseLearner
 from tests.envs.leaving import LEAVES_AFTER, RETURNS, faults
 from tests.pipeline.parallel.runs import running
@@ -26,22 +27,20 @@ from tests.pipeline.seed import runs as seed_runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
-_BUFFER = {"other": {"replay_buffer": {"replay_buffer_size": 400}}}
-# Name -> the policy section of a small run, and whether its actions are continuous.
-POLICIES: dict[str, tuple[dict[str, Any], bool]] = {
-    "qmix": (
-        deep_merge(
-            _BUFFER,
-            {
-                "random_collect_size": 32,
-                "model": {"hidden_size_list": [8], "mixer_embed_size": 4},
-                "learn": {"batch_size": 16, "update_per_collect": 1},
-                "collect": {"n_sample": 8},
-            },
-        ),
-        False,
-    ),
+_OFF_POLICY: dict[str, Any] = {
+    "random_collect_size": 32,
+    "learn": {"batch_size": 16, "update_per_collect": 1},
+    "collect": {"n_sample": 8},
+    "other": {"replay_buffer": {"replay_buffer_size": 400}},
 }
+_ON_POLICY: dict[str, Any] = {"learn": {"epoch_per_collect": 1, "batch_size": 24}, "collect": {"n_sample": 48}}
+# Name -> the policy section of a small run, and whether its actions are continuous.
+_ALL: dict[str, tuple[dict[str, Any], bool]] = {
+    **dict.fromkeys(("vdn", "qmix", "wqmix", "qtran", "idqn", "masac_discrete"), (_OFF_POLICY, False)),
+    **dict.fromkeys(("maddpg", "matd3", "masac"), (_OFF_POLICY, True)),
+    **dict.fromkeys(("ippo", "mappo", "happo"), (_ON_POLICY, False)),
+}
+POLICIES = {name: section for name, section in _ALL.items() if name in POLICY_REGISTRY}
 WAYS = [("terminated", "truncated"), ("truncated", "terminated")]
 MANAGERS = ["base", "gym_vector", pytest.param("subprocess", marks=pytest.mark.slow)]
 
