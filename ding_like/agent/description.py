@@ -24,7 +24,7 @@ from ding_like.config import ConfigFile, FrozenConfig, compile_config, read_save
 from ding_like.config.tree import is_object_text
 from ding_like.data.spaces import Space, space_from_json, space_to_json
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
-from ding_like.envs.di_engine_style import as_lane_env
+from ding_like.envs.adapters import as_lane_env
 from ding_like.envs.factory import env_class
 from ding_like.envs.game import SoloEnv
 from ding_like.envs.spaces import HybridRows

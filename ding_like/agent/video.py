@@ -8,7 +8,7 @@ import io
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,10 +17,11 @@ import gymnasium
 import numpy as np
 
 from ding_like.agent.checkpoints import find_checkpoint
-from ding_like.data.records import EvalResult
+from ding_like.data.records import EvalResult, returns_by_agent
 from ding_like.data.rows import EvalMode, adapt_eval_mode
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.game import SoloEnv
+from ding_like.envs.team import Team
 from ding_like.envs.wrappers.pictures import rendering
 from ding_like.errors import ConfigError, DingError, EnvError, describe_error, raised_at
 from ding_like.pipeline.envs import EnvSetting, build_single_env
@@ -28,7 +29,7 @@ from ding_like.pipeline.statistics import load_agent
 from ding_like.policy.di_engine_view import RandomActor
 from ding_like.report.curve import plot_run
 from ding_like.report.experiment import read_run
-from ding_like.report.scores import measure
+from ding_like.report.scores import by_agent, measure
 from ding_like.types import Config, EnvManager, Factory, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.processes import no_window
@@ -67,6 +68,7 @@ class Filmed(NamedTuple):
 
     returns: list[float]  # of its episodes
     median_of: Sequence[float] = ()  # the returns among which that of the one episode is the median; empty: all shown
+    metrics: Mapping[str, float] = {}  # of the env, means over the episodes that are shown
 
 
 def make_video(
@@ -105,7 +107,8 @@ def make_video(
             else:
                 camera.start()
                 rng = make_rng(seed, "video")
-                filmed = Filmed(play_episodes(manager, mode, num_episodes, rng=rng).returns)
+                shown = play_episodes(manager, mode, num_episodes, rng=rng)
+                filmed = Filmed(shown.returns, metrics=shown.metrics)
         finally:
             manager.close()
     with atomic_write(path) as file:
@@ -128,14 +131,14 @@ def _film_typical(manager: EnvManager, mode: EvalMode, camera: Camera, *, seed: 
         steps += result.env_steps
     chosen = sorted(range(len(played)), key=played.__getitem__)[(len(played) - 1) // 2]
     median = played[chosen]
-    takes: list[tuple[float, list[Frame]]] = []
+    takes: list[tuple[EvalResult, list[Frame]]] = []
     for _ in range(_MAX_TAKES):
         camera.start()
-        takes.append((play(chosen).returns[0], camera.frames))
-        if math.isclose(takes[-1][0], median, rel_tol=1e-6, abs_tol=1e-9):
+        takes.append((play(chosen), camera.frames))
+        if math.isclose(takes[-1][0].mean, median, rel_tol=1e-6, abs_tol=1e-9):
             break
-    nearest, camera.frames = min(takes, key=lambda take: abs(take[0] - median))
-    return Filmed([nearest], played)
+    nearest, camera.frames = min(takes, key=lambda take: abs(take[0].mean - median))
+    return Filmed(nearest.returns, played, nearest.metrics)
 
 
 def filmable(env_cfg: Config, env_fn: Factory = make_env) -> Callable[[], AnyEnv]:
@@ -245,9 +248,11 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
         from PIL import Image
 
         number = f"episode {self._episode + 1}   " if self._num_episodes > 1 else ""
+        team: Any = self.unwrapped
+        agents = f"\n{by_agent(returns_by_agent(team.agent_returns()))}" if isinstance(team, Team) else ""
         return Frame(
             _shrunk(Image.fromarray(pixels.astype(np.uint8)), _MAX_WIDTH),
-            f"{number}return {measure(self._return)}",
+            f"{number}return {measure(self._return)}{agents}",
             is_last,
         )
 
@@ -298,12 +303,18 @@ def _captioned(frame: Frame, width: int) -> Image.Image:
     from PIL import Image, ImageDraw, ImageFont
 
     image = _shrunk(frame.image, width)
+    lines = frame.caption.split("\n")
     font_px = max(image.width // 24, 9)
-    strip = round(1.6 * font_px)
+    strip = round((1.2 * len(lines) + 0.4) * font_px)
     captioned = Image.new("RGB", (image.width, image.height + strip), "#222222")
     captioned.paste(image, (0, strip))
-    font = ImageFont.load_default(size=font_px)
-    ImageDraw.Draw(captioned).text((font_px // 2, strip / 2), frame.caption, font=font, fill="white", anchor="lm")
+    draw = ImageDraw.Draw(captioned)
+    for row, line in enumerate(lines):
+        font, room = ImageFont.load_default(size=font_px), image.width - font_px
+        if (length := font.getlength(line)) > room:
+            font = ImageFont.load_default(size=max(font_px * room / length, 7))
+        middle = (0.8 + 1.2 * row) * font_px
+        draw.text((font_px // 2, middle), line, font=font, fill="white", anchor="lm")
     return captioned
 
 

@@ -13,6 +13,7 @@ from easydict import EasyDict
 
 from ding_like.config import di_engine
 from ding_like.config.di_engine import COMMANDER, DATA_PATHS, NAIVE_BUFFER, listed, log_without_effect
+from ding_like.config.di_engine_teams import read_multi_agent
 from ding_like.config.read import NAMED_IN_CREATE, Override, apply_overrides, save_config
 from ding_like.config.report import Fault, config_error
 from ding_like.config.schema import DATA_FILE, PARTS, Checker, Schema, build_schema, contradictions
@@ -134,6 +135,7 @@ def _compiled(
         faults.append(Fault("seed", text))
     faults += di_engine.read_her(main, create, quiet=quiet)
     di_engine.read_ngu(main, create, quiet=quiet)
+    read_multi_agent(main, create, quiet=quiet)
     schema = _schema_of(main, create, faults, source)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
     di_engine.translate(main, schema.defaults, schema.knows)

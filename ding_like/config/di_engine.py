@@ -53,7 +53,7 @@ _REASONS: dict[str, str] = {
     "policy.bp_update_sync": "gradients are averaged in every step",
     "policy.load_path policy.learn.learner.load_path": "give --load-path on the command line",
     "policy.command": "a commander has no settings of the policy's",
-    "policy.multi_agent": "the policy is the one of a single agent",
+    "policy.multi_agent": "the policy's type says whose it is: those of teams are in docs/teams.md",
     "policy.agent_num": "the env says how many agents there are",
     "policy.deterministic_eval": "an evaluation takes the likeliest actions",
     "policy.transition_with_policy_data policy.collect.collector_logit": "rows hold what the policy declares",
@@ -406,7 +406,10 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-GAMMA_IN_LEARN = ("bcq", "cql", "ddpg", "d4pg", "td3", "td3_bc", "sac", "discrete_sac", "edac", "iql", "qmix")
+GAMMA_IN_LEARN = (
+    *("bcq", "cql", "ddpg", "d4pg", "td3", "td3_bc", "sac", "discrete_sac", "edac", "iql", "qmix"),
+    *("maddpg", "matd3", "masac", "masac_discrete"),
+)
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -421,8 +424,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
     ("r2d2", "ppo_recurrent"): ("gtrxl_discrete",),
-    ("ppo", "qmix"): ("happo",),
-    ("qmix", "dqn"): ("madqn",),
     ("ppo", "pg"): ("ppo_pg",),
     ("ppo",): ("ppo_stdim", "ppof"),
     ("r2d2",): ("r2d2_collect_traj",),

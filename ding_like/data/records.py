@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ding_like.data.team import RETURN_OF
 from ding_like.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 ALWAYS = ("is_success",)
 # Of a worker's numbers those that are metrics of its envs.
 PREFIX = "env/"
+_SHOWN_AGENTS = 8
 # What lines of metrics.jsonl and the reports of collectors and evaluators have already.
 _TAKEN = frozenset(
     ("source", "env_step", "train_iter", "time_s", "reward_mean", "reward_std", "reward_max", "reward_min")
@@ -79,7 +81,8 @@ class CollectStats:
 class EpisodeMetrics:
     """Reader of the metrics of episodes from `info` at their last step; warns once of a name that is not there.
 
-    A metric is a bool, a number, or an array of one; it may also lie in `info["episode_info"]`.
+    A metric is a bool, a number, or an array of one; it may also lie in `info["episode_info"]`. There a team names each
+    agent's return, `return_NAME`: they are metrics without being asked for, of many agents the lowest and the highest.
     """
 
     def __init__(self, names: Sequence[str] = ALWAYS) -> None:
@@ -98,6 +101,7 @@ class EpisodeMetrics:
             number = _number(value)
             if number is not None:
                 found[name] = number
+        found.update(returns_by_agent(inner if isinstance(inner, Mapping) else {}))
         if not self._is_checked:
             self._check(found, info, inner if isinstance(inner, Mapping) else {})
         return found
@@ -114,6 +118,15 @@ class EpisodeMetrics:
                 ", ".join(map(repr, missing)),
                 ", ".join(has) or "none",
             )
+
+
+def returns_by_agent(inner: Mapping[str, object]) -> dict[str, float]:
+    """Return what agents of a team were paid in an episode: each by name, of many the lowest and the highest."""
+    returns = {name: _number(value) for name, value in inner.items() if str(name).startswith(RETURN_OF)}
+    own = {name: value for name, value in returns.items() if value is not None}
+    if len(own) <= _SHOWN_AGENTS:
+        return own
+    return {f"{RETURN_OF}lowest": min(own.values()), f"{RETURN_OF}highest": max(own.values())}
 
 
 def metric_names(asked: Sequence[str]) -> tuple[str, ...]:

@@ -19,3 +19,5 @@ ENDED = "ended"
 REWARDS = "rewards"
 # Entries that say what happened: no network sees them.
 OUTCOMES = (ALIVE, ENDED, REWARDS)
+# Begins the names under which `info["episode_info"]` of an episode's last step has each agent's return.
+RETURN_OF = "return_"

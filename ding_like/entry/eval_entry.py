@@ -24,7 +24,7 @@ from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_en
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import origin_of
 from ding_like.pipeline.statistics import load_agent
-from ding_like.report.scores import bootstrap_interval, interval
+from ding_like.report.scores import bootstrap_interval, by_agent, interval
 from ding_like.types import EnvManager, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.files import atomic_write
@@ -76,6 +76,8 @@ def eval(
     ends = bootstrap_interval(result.returns)
     episodes = f"{len(result.returns)} episode{'s' * (len(result.returns) > 1)}"
     logger.info("seed %d: mean return %.4g %s (95%% CI of %s)", seed, result.mean, interval(*ends), episodes)
+    if agents := by_agent(result.metrics):
+        logger.info("by agent: %s", agents)
     if out is not None:
         source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
         origin = asdict(origin_of(cfg, mode="eval", source=source, env_fn=env_setting and env_setting[0]))

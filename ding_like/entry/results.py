@@ -400,12 +400,15 @@ def enjoy_command(
     experiment: str, ckpt: str, episodes: int | None, seed: int | None, out: str | None, import_names: tuple[str, ...]
 ) -> None:
     """Play a trained agent and write a video of it: ding enjoy my_exp --ckpt last --episodes 3"""
-    path, (returns, median_of) = _film(experiment, ckpt, episodes, out, seed, import_names=import_names)
+    from ding_like.report.scores import by_agent
+
+    path, (returns, median_of, metrics) = _film(experiment, ckpt, episodes, out, seed, import_names=import_names)
     listed = "  ".join(f"{value:.4g}" for value in returns)
     more = f"  mean {sum(returns) / len(returns):.4g}" if len(returns) > 1 else ""
     if median_of:
         more = f"  the median of {len(median_of)} episodes from {min(median_of):.4g} to {max(median_of):.4g}"
-    echo(f"returns {listed}{more}\n{path}")
+    agents = by_agent(metrics)
+    echo(f"returns {listed}{more}\n" + (f"by agent: {agents}\n" if agents else "") + f"{path}")
 
 
 _COLLECTS = """\b

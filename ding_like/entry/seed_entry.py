@@ -27,7 +27,7 @@ from ding_like.config.read import Override
 from ding_like.config.schema import ENV_TEMPLATE, create_config_of
 from ding_like.config.tree import Tree, get_path, set_path
 from ding_like.entry.training import NO_LIMIT, Plan, RunArguments, SystemInput, TrainingMode, make_plan, number
-from ding_like.envs.di_engine_style import as_gymnasium
+from ding_like.envs.adapters import as_gymnasium
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import CommError, ConfigError

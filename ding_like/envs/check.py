@@ -13,11 +13,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.data.batch import ACTION_MASK
 from ding_like.data.spaces import HybridSpace
-from ding_like.envs.di_engine_style import DiEngineStyleEnv, as_lane_env
+from ding_like.envs.adapters import as_lane_env
+from ding_like.envs.di_engine_style import DiEngineStyleEnv
 from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
-from ding_like.errors import DingError, EnvError, describe_error
+from ding_like.errors import DingError, EnvError, SchemaError, describe_error
 from ding_like.types import EnvAction, EnvLike, EnvObs, State
 
 __all__ = ["Finding", "check_env"]
@@ -100,8 +102,10 @@ class EnvCheck:
         try:
             self._env = as_lane_env(made)
         except EnvError as error:
+            seen, _, own = str(error).partition(". Set ")
             fix = "class MyEnv(gymnasium.Env): ..., with observation_space and action_space set in the constructor"
-            raise self._stop("environment", str(error), "a gymnasium.Env or a BaseEnv", fix) from error
+            fix = f"set {own}" if own else fix
+            raise self._stop("environment", seen, "a gymnasium.Env or a BaseEnv", fix) from error
 
     def _add(self, level: Level, topic: str, seen: str, expected: str = "", fix: str = "") -> None:
         """Add a finding; those that differ in `seen` only are one."""
@@ -115,12 +119,19 @@ class EnvCheck:
         self._add("note", "check", "it ended at a fault; there may be more behind it", fix="fix that and check again")
         return UncheckableError(seen)
 
+    def _form(self, error: SchemaError) -> UncheckableError:
+        """Return the exception to raise for an answer that is not of the form that our own adapter of the env takes."""
+        seen, _, fix = str(error).rpartition(": ")
+        return self._stop("form", seen, "answers that fit the env's spaces", fix)
+
     # --- calls, as managers make them
 
     def _reset(self, seed: int | None) -> Any:
         """Reset the env and return the observation. Raises UncheckableError if it does not answer with (obs, info)."""
         try:
             answer: Any = self._env.reset(seed=seed, options=None)
+        except SchemaError as error:
+            raise self._form(error) from error
         except Exception as error:  # an env may raise anything; it goes into the report
             is_old = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
             expected = "that it takes seed and options" if is_old else "an episode that begins"
@@ -139,6 +150,8 @@ class EnvCheck:
         given = copy.deepcopy(action)
         try:
             answer: Any = self._env.step(given)
+        except SchemaError as error:
+            raise self._form(error) from error
         except Exception as error:  # an env may raise anything; it goes into the report
             fix = "fix step(), or declare the actions that it takes: Discrete(n, start=1) counts from 1"
             seen = f"with action {action!r} it raised {describe_error(error)}"
@@ -235,10 +248,11 @@ class EnvCheck:
         """Play random episodes of `num_steps` steps in all and check every answer."""
         actions = self._sampler(self._seed)
         ends: list[tuple[int, bool, bool]] = []  # length, terminated, truncated
-        self._check_obs(self._reset(self._seed), "reset")
+        obs = self._reset(self._seed)
+        self._check_obs(obs, "reset")
         length = 0
         for _ in range(num_steps):
-            obs, reward, terminated, truncated = self._step(actions.sample())
+            obs, reward, terminated, truncated = self._step(_draw(actions, obs))
             length += 1
             self._check_obs(obs, "step")
             self._check_reward(reward)
@@ -249,7 +263,8 @@ class EnvCheck:
             if terminated or truncated:
                 ends.append((length, bool(terminated), bool(truncated)))
                 length = 0
-                self._check_obs(self._reset(None), "reset")
+                obs = self._reset(None)
+                self._check_obs(obs, "reset")
         self._check_ends(ends, num_steps)
 
     def _check_obs(self, obs: EnvObs, method: str) -> None:
@@ -272,7 +287,7 @@ class EnvCheck:
 
     def _check_ends(self, ends: Sequence[tuple[int, bool, bool]], num_steps: int) -> None:
         topic, lengths = "episode end", [length for length, _, _ in ends]
-        if isinstance(self._env, DiEngineStyleEnv):
+        if isinstance(getattr(self._env, "env", self._env), DiEngineStyleEnv):
             seen = "this env is in DI-engine's style, and its `done` is read as terminated"
             fix = "where a time limit ends an episode: info['TimeLimit.truncated'] = True"
             self._add("note", topic, seen, fix=fix)
@@ -334,12 +349,15 @@ class EnvCheck:
         """Play from a seed and from saved wrapper states: running statistics would differ from play to play."""
         load_wrapper_states(self._env, known)
         actions = self._sampler(0)
-        trace: _Trace = [("at the first observation", copy.deepcopy(self._reset(seed)))]
+        obs = self._reset(seed)
+        trace: _Trace = [("at the first observation", copy.deepcopy(obs))]
         for count in range(1, _TRACE_STEPS + 1):
-            answer = self._step(actions.sample())
+            answer = self._step(_draw(actions, obs))
+            obs = answer[0]
             trace.append((f"at step {count}", copy.deepcopy(answer)))
             if answer[2] or answer[3]:
-                trace.append((f"at the reset after step {count}", copy.deepcopy(self._reset(None))))
+                obs = self._reset(None)
+                trace.append((f"at the reset after step {count}", copy.deepcopy(obs)))
         return trace
 
     def _repeats_with_global_seed(self) -> bool:
@@ -361,17 +379,17 @@ class EnvCheck:
     def check_speed(self) -> None:
         """Measure steps and seeded resets, half a second at most, and report which manager fits."""
         actions = self._sampler(self._seed)
-        self._reset(self._seed)
+        obs = self._reset(self._seed)
         steps_s: list[float] = []
         resets_s: list[float] = []
         while len(steps_s) < _SPEED_STEPS and sum(steps_s) + sum(resets_s) < _SPEED_S:
-            action = actions.sample()
+            action = _draw(actions, obs)
             started = time.perf_counter()
-            _, _, terminated, truncated, _ = self._env.step(action)
+            obs, _, terminated, truncated, _ = self._env.step(action)
             steps_s.append(time.perf_counter() - started)
             if terminated or truncated:
                 started = time.perf_counter()
-                self._env.reset(seed=self._seed + len(resets_s))
+                obs, _ = self._env.reset(seed=self._seed + len(resets_s))
                 resets_s.append(time.perf_counter() - started)
         mean_s = (sum(steps_s) + sum(resets_s)) / len(steps_s)
         if mean_s >= _SLOW_STEP_S:
@@ -403,6 +421,17 @@ class EnvCheck:
             return
         if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
             self._add("fault", "rendering", f"render() gave {_describe(frame)}", expected, fix)
+
+
+def _draw(actions: Space, obs: EnvObs) -> EnvAction:
+    """Return a random action; a legal one where the observation has a mask."""
+    mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+    legal = None if mask is None else np.asarray(mask, np.int8)
+    if legal is not None and isinstance(actions, spaces.Discrete) and legal.shape == (actions.n,):
+        return actions.sample(legal)
+    if legal is not None and isinstance(actions, spaces.MultiDiscrete) and legal.ndim == 2:
+        return actions.sample(tuple(legal))
+    return actions.sample()
 
 
 def _boxes(space: Any) -> Iterator[spaces.Box]:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from ding_like.envs.spaces import AnyEnv, hybrid_rows
-from ding_like.errors import EnvError
+from ding_like.errors import EnvError, SchemaError
 from ding_like.types import Config, EnvAction, EnvLike, EnvObs, Info, Section
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.log import one_time_warning
@@ -100,6 +99,7 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
         self.observation_space = _space(env, "observation_space")
         self.action_space = _space(env, "action_space")
         self.render_mode = getattr(env, "render_mode", None)
+        self._is_team = hasattr(env, "agent_num")
         self._seeds_static = "dynamic_seed" in inspect.signature(env.seed).parameters
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
@@ -114,14 +114,19 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         obs, reward, done, info = self.env.step(np.asarray(action))
+        if np.size(done) != 1:
+            raise SchemaError(
+                f"step() of {type(self.env).__name__} returned done {done!r}, expected one: return a bool"
+            )
         truncated = False
         if done:
             self._warn_of_done()
             truncated = bool(info.get("TimeLimit.truncated", False))
         return obs, self._number(reward), bool(done) and not truncated, truncated, info
 
-    def _number(self, reward: Any) -> float:
-        if isinstance(reward, float):
+    def _number(self, reward: Any) -> Any:
+        """Return the reward as a number; of a team, which `DiEngineTeam` adds up, as it is."""
+        if isinstance(reward, float) or self._is_team:
             return reward
         if np.size(reward) != 1:
             raise EnvError(f"{self.env!r} returned reward {reward!r}; expected one number.")
@@ -145,33 +150,10 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
 
 def _space(env: EnvLike, name: str) -> Any:
     space = getattr(env, name, None)
+    if isinstance(space, (list, tuple)) and all(isinstance(each, gymnasium.Space) for each in space):
+        return gymnasium.spaces.Tuple(space)  # one for each player of a game
     if not isinstance(space, gymnasium.Space):
         raise EnvError(
             f"{name} of {type(env).__name__} is {space!r}; expected a gymnasium.spaces object, set in the constructor."
         )
     return space
-
-
-def as_gymnasium(env: EnvLike) -> AnyEnv:
-    """Return `env` as a gymnasium env, adapting one in DI-engine's style. Raises EnvError for anything else.
-
-    Of an env that shows a gymnasium env in DI-engine's style, `DingEnvWrapper`, it is the `gymnasium_env` inside.
-    """
-    env = getattr(env, "gymnasium_env", env)
-    if isinstance(env, gymnasium.Env):
-        return env
-    if hasattr(env, "num_players"):  # a game is its own manager's matter
-        return env  # type: ignore[no-any-return]
-    missing = [name for name in ("reset", "step", "seed", "close") if not callable(getattr(env, name, None))]
-    if missing:
-        raise EnvError(
-            f"{env!r} is not an environment: it lacks {', '.join(missing)}. Expected a gymnasium.Env or a BaseEnv "
-            "(reset() -> obs, step(action) -> BaseEnvTimestep, seed, close)."
-        )
-    return DiEngineStyleEnv(env)
-
-
-def as_lane_env(env: EnvLike) -> AnyEnv:
-    """Return an env as managers step it: gymnasium's, whatever its style, whose actions are rows; see `hybrid_rows`."""
-    made: AnyEnv = hybrid_rows(as_gymnasium(env))
-    return made

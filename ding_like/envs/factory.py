@@ -12,7 +12,8 @@ import gymnasium
 from easydict import EasyDict
 
 from ding_like.config import to_plain
-from ding_like.envs.di_engine_style import BaseEnv, as_gymnasium, as_lane_env
+from ding_like.envs.adapters import as_gymnasium, as_lane_env
+from ding_like.envs.di_engine_style import BaseEnv
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.pictures import recipe_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from ding_like.data.batch import ACTION_MASK, copy_obs
-from ding_like.envs.di_engine_style import BaseEnvTimestep, DiEngineStyleEnv
+from ding_like.envs.di_engine_style import DiEngineStyleEnv
 from ding_like.envs.spaces import AnyEnv, ObsLayout
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Actor, Array, Config, EnvAction, EnvLike, EnvObs, Info, Report
@@ -48,9 +49,10 @@ class Game(Protocol):
 
 
 class PairGame:
-    """Game over an env in DI-engine's style whose `obs` and `reward` have an entry for each player.
+    """Game over an env whose `obs` and `reward` have an entry for each player, in DI-engine's style or gymnasium's.
 
-    `reset() -> obs`, `step([action0, action1, ...]) -> BaseEnvTimestep(obs, reward, done, info)`, all players at once.
+    `reset() -> obs`, `step([action0, action1, ...]) -> BaseEnvTimestep(obs, reward, done, info)`, all players at once;
+    or `reset(seed=...) -> (obs, info)`, and a step with `terminated` and `truncated`, of all or of each player.
     Its spaces are those of one player, or have an equal entry (of a Box, a row) for each. `info` is one dict, in which
     `eval_episode_return` may have an entry for each player, or a list of dicts; `info["TimeLimit.truncated"]` marks a
     game that a time limit ended. An env of more than two players has an attribute `num_players`.
@@ -61,26 +63,35 @@ class PairGame:
         if missing:
             raise EnvError(f"{env!r} is not an env of several players: it lacks {', '.join(missing)}.")
         self._env = env
+        self._is_gymnasiums = "seed" in inspect.signature(env.reset).parameters
         self.num_players = int(getattr(env, "num_players", 2))
         self.observation_space = self._space_of_one("observation_space")
         self.action_space = self._space_of_one("action_space")
 
     def reset(self, seed: int | None = None) -> tuple[Sequence[EnvObs], Sequence[int]]:
+        return self._each(self._reset(seed), "obs"), range(self.num_players)
+
+    def _reset(self, seed: int | None = None) -> Any:
+        if self._is_gymnasiums:
+            obs, _ = self._env.reset(seed=seed)
+            return obs
         if seed is not None and hasattr(self._env, "seed"):
             self._env.seed(seed)
-        obs = self._env.reset()
-        return self._each(obs, "obs"), range(self.num_players)
+        return self._env.reset()
 
     def step(self, actions: Mapping[int, EnvAction]) -> GameStep:
-        step = BaseEnvTimestep(*self._env.step([actions[player] for player in range(self.num_players)]))
-        given: Any = step.info
+        obs, paid, *ends, given = self._env.step([actions[player] for player in range(self.num_players)])
         info = list(given) if isinstance(given, (list, tuple)) else self._info_of_each(given)
-        done = bool(np.all(step.done))
-        cut = done and any(each.get("TimeLimit.truncated", False) for each in info)
-        over, is_cut = [done and not cut] * self.num_players, [cut] * self.num_players
+        if self._is_gymnasiums:
+            terminated, truncated = ends
+            cut, done = bool(np.any(truncated)), bool(np.all(np.logical_or(terminated, truncated)))
+        else:
+            done = bool(np.all(*ends))
+            cut = any(each.get("TimeLimit.truncated", False) for each in info)
+        over, is_cut = [done and not cut] * self.num_players, [done and cut] * self.num_players
         to_move = () if done else range(self.num_players)
-        reward = [float(np.asarray(value).reshape(-1)[0]) for value in self._each(step.reward, "reward")]
-        return GameStep(self._each(step.obs, "obs"), reward, over, is_cut, to_move, info)
+        reward = [float(np.asarray(value).reshape(-1)[0]) for value in self._each(paid, "reward")]
+        return GameStep(self._each(obs, "obs"), reward, over, is_cut, to_move, info)
 
     def close(self) -> None:
         if hasattr(self._env, "close"):
@@ -98,7 +109,7 @@ class PairGame:
             )
         one: Space[Any] = each[0]
         if name == "observation_space" and isinstance(one, spaces.Box) and one.shape[:1] == (self.num_players,):
-            own_shape = np.shape(self._each(self._env.reset(), "obs")[0])
+            own_shape = np.shape(self._each(self._reset(), "obs")[0])
             if own_shape == one.shape[1:]:  # the space has a row for each player
                 return spaces.Box(one.low.min(axis=0), one.high.max(axis=0), dtype=one.dtype.type)
         return one

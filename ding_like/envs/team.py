@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 
 from ding_like.config import declared_faults
 from ding_like.data.batch import ACTION_MASK
-from ding_like.data.team import AGENTS, ALIVE, ENDED, REWARDS, STATE
+from ding_like.data.team import AGENTS, ALIVE, ENDED, RETURN_OF, REWARDS, STATE
 from ding_like.envs.game import make_petting_zoo, petting_zoo_faults
 from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError
@@ -123,8 +123,11 @@ class Team(Configurable, AnyEnv):
         self._returns = self._returns + rewards
         if not is_over:
             return {}
-        returns = {f"return_{name}": float(own) for name, own in zip(self.agent_names, self._returns, strict=True)}
-        return {"episode_info": returns}
+        return {"episode_info": self.agent_returns()}
+
+    def agent_returns(self) -> dict[str, float]:
+        """Return what each agent was paid since the reset, by the names of `info["episode_info"]`."""
+        return {f"{RETURN_OF}{name}": float(own) for name, own in zip(self.agent_names, self._returns, strict=True)}
 
     def _each_action(self, action: EnvAction) -> list[Any]:
         """Return the action of each agent in its own space."""
@@ -140,45 +143,25 @@ def _padded(bound: Array, size: int) -> Array:
     return np.pad(flat, (0, size - len(flat)), mode="edge")
 
 
-@ENV_REGISTRY.register("joint_petting_zoo")
-class PettingZooTeam(Team):
-    """Team of all agents of a PettingZoo env who act at once, such as 'mpe2.simple_spread_v3'.
+class ParallelTeam(Team):
+    """Team of all agents of a parallel env of PettingZoo, who act at once.
 
     `state` is the env's own, else what all agents see in a row. Agents may see vectors of different lengths, have
     different numbers of actions, and leave before the others: `alive` says who acts, and the episode ends with the last
-    one. An observation may be a dict of 'observation' and 'action_mask'. The reward is the sum of the agents' rewards,
-    or with `team_reward` 'mean' their mean; `info` of the last step has what each was paid in the episode, as
-    `episode_info`. Raises ConfigError for an id that cannot be made and for spaces that no team has.
+    one. An agent's mask is in its observation, a dict of 'observation' and 'action_mask', or in its info. The reward is
+    the sum of the agents' rewards, or with `team_reward` 'mean' their mean; `info` of the last step has what each was
+    paid in the episode, as `episode_info`. Raises ConfigError for spaces that no team has.
     """
 
-    config = {
-        # Id of a PettingZoo env of the parallel API, such as mpe2.simple_spread_v3.
-        "env_id": None,
-        # Keyword arguments of the environment's constructor.
-        "kwargs": {},
-        # Reward of the team: "sum" or "mean" of its agents' rewards.
-        "team_reward": "sum",
-    }
-    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
-    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
-    config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"team_reward": ("sum", "mean")}
-
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, what is wrong) for every contradiction."""
-        yield from super().check_config(cfg)
-        yield from petting_zoo_faults(cfg)
-
-    def __init__(self, cfg: Config | None = None) -> None:
-        merged = {**PettingZooTeam.config, **(cfg or {})}
-        self.render_mode = merged.get("render_mode")
-        drawn = {} if self.render_mode is None else {"render_mode": self.render_mode}
-        self._env: Any = make_petting_zoo(merged["env_id"], "parallel", {**merged["kwargs"], **drawn})
+    def __init__(self, env: Any, *, team_reward: str = "sum") -> None:
+        self._env = env
+        self.render_mode, self.metadata = getattr(env, "render_mode", None), dict(getattr(env, "metadata", {}))
         names: list[str] = list(self._env.possible_agents)
-        self._is_mean = merged["team_reward"] == "mean"
+        self._is_mean = team_reward == "mean"
         seen = [self._env.observation_space(agent) for agent in names]
         has_mask = any(isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces for space in seen)
         seen = [self._seen_space(space["observation"] if has_mask else space) for space in seen]
+        has_mask = has_mask or any(ACTION_MASK in info for info in self._env.reset()[1].values())
         try:
             self._state_size = self._own_state_size()  # 0: it has none of its own
             self._set_spaces(
@@ -214,16 +197,16 @@ class PettingZooTeam(Team):
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         super().reset(seed=seed)
-        obs, _ = self._env.reset(seed=seed)
+        obs, infos = self._env.reset(seed=seed)
         agents = self.num_agents
         self._last: list[Any] = [np.zeros(self._obs_size, np.float32)] * agents  # of agents that come later
         self._ended = [False] * agents
-        return self._observe(obs, [0.0] * agents, self._env.agents), {}
+        return self._observe(obs, infos, [0.0] * agents, self._env.agents), {}
 
     def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         each = self._each_action(action)
         given = {name: own for name, own in zip(self.agent_names, each, strict=True) if name in self._env.agents}
-        obs, reward, over, cut, _ = self._env.step(given)
+        obs, reward, over, cut, infos = self._env.step(given)
         self._ended = [bool(over.get(name, was)) for name, was in zip(self.agent_names, self._ended, strict=True)]
         rewards = [float(reward.get(name, 0.0)) for name in self.agent_names]
         is_over = not self._env.agents or all(over[name] or cut[name] for name in given)
@@ -232,13 +215,15 @@ class PettingZooTeam(Team):
         info = self._paid(rewards, is_over=is_over)
         # Agents of a team whose time is up would go on: what follows is estimated for them.
         acting = [name for name in given if not over[name]] if is_over else self._env.agents
-        return self._observe(obs, rewards, acting), total, terminated, is_over and not terminated, info
+        return self._observe(obs, infos, rewards, acting), total, terminated, is_over and not terminated, info
 
-    def _observe(self, obs: Mapping[str, EnvObs], rewards: Sequence[float], acting: Sequence[str]) -> dict[str, Array]:
+    def _observe(
+        self, obs: Mapping[str, EnvObs], infos: Mapping[str, Info], rewards: Sequence[float], acting: Sequence[str]
+    ) -> dict[str, Array]:
         masks: list[Any] = [None] * self.num_agents
         for row, name in enumerate(self.agent_names):
             if name in obs:
-                own = obs[name]
+                own, masks[row] = obs[name], infos.get(name, {}).get(ACTION_MASK)
                 if isinstance(own, Mapping):
                     own, masks[row] = own["observation"], own[ACTION_MASK]
                 self._last[row] = self._see(own)
@@ -252,3 +237,36 @@ class PettingZooTeam(Team):
 
     def close(self) -> None:
         self._env.close()
+
+
+@ENV_REGISTRY.register("joint_petting_zoo")
+class PettingZooTeam(ParallelTeam):
+    """Team of all agents of a PettingZoo env by its id, such as 'mpe2.simple_spread_v3'; see `ParallelTeam`.
+
+    Raises ConfigError for an id that cannot be made.
+    """
+
+    config = {
+        # Id of a PettingZoo env of the parallel API, such as mpe2.simple_spread_v3.
+        "env_id": None,
+        # Keyword arguments of the environment's constructor.
+        "kwargs": {},
+        # Reward of the team: "sum" or "mean" of its agents' rewards.
+        "team_reward": "sum",
+    }
+    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
+    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
+    config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"team_reward": ("sum", "mean")}
+
+    @classmethod
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every contradiction."""
+        yield from super().check_config(cfg)
+        yield from petting_zoo_faults(cfg)
+
+    def __init__(self, cfg: Config | None = None) -> None:
+        merged = {**PettingZooTeam.config, **(cfg or {})}
+        mode = merged.get("render_mode")
+        drawn = {} if mode is None else {"render_mode": mode}
+        env = make_petting_zoo(merged["env_id"], "parallel", {**merged["kwargs"], **drawn})
+        super().__init__(env, team_reward=merged["team_reward"])

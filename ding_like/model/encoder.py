@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
+from ding_like.data.team import AGENTS, OUTCOMES
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.layers import Activation, Block, NormType, as_sizes, build_activation, build_mlp
 from ding_like.utils.log import one_time_info
@@ -169,13 +170,16 @@ class ObsFeatures(nn.Module):
     """Observation of several parts laid out as one vector [B, F], in the order of the shape's keys.
 
     Numbers stay as they are, whole numbers that `obs_shape` marks become one-hot, images go through a ConvEncoder
-    each. `images` are the ConvEncoder's arguments.
+    each. `images` are the ConvEncoder's arguments. Of a team's observation the outcomes are left out: they say what
+    happened, not what is seen.
     """
 
     def __init__(self, obs_shape: Mapping[str, Any], **images: Any) -> None:
         super().__init__()
         self.is_dict = not is_one_hot(obs_shape)
         shapes = dict(obs_shape) if self.is_dict else {"": obs_shape}
+        if AGENTS in shapes:
+            shapes = {key: shape for key, shape in shapes.items() if key not in OUTCOMES}
         if not shapes:
             raise ConfigError("obs_shape is an empty dict; give the shape of at least one part")
         self.keys = list(shapes)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ding_like.report.experiment import Experiment, Run, names_of
-from ding_like.report.scores import bootstrap_interval, interval, measure, student_interval
+from ding_like.data.team import RETURN_OF
+from ding_like.report.experiment import Experiment, Run, names_of, with_metric
+from ding_like.report.scores import bootstrap_interval, by_agent, interval, measure, student_interval
 from ding_like.types import Array, Config
 
 # Colours that colour-blind people tell apart (Okabe and Ito 2008).
@@ -98,6 +99,18 @@ def plot_metric(experiments: Sequence[Experiment], name: str) -> Plot:
     last = run.result.get("eval_metrics", {}).get(name)
     subtitle = "" if last is None else f"last model: {measure(float(last))}, mean of the fresh evaluation"
     return replace(plot_run(run), subtitle=subtitle, y_label=name, curves=curves, stop_value=None)
+
+
+def plot_agents(run: Run, names: Sequence[str]) -> Plot:
+    """Return the picture of the returns of a team's agents in evaluations, metrics of a run by these names."""
+    curves = []
+    for index, name in enumerate(names):
+        found = with_metric(run, name).evaluation
+        curve = thin(found.env_step, found.mean, found.count)
+        label, dot_size = name.removeprefix(RETURN_OF), 5.0 * (len(found) <= _MAX_DOTS)
+        curves.append(Curve(*curve[:2], colour_of(index), label, dot_size=dot_size))
+    subtitle = by_agent(run.result.get("eval_metrics", {}))
+    return replace(plot_run(run), subtitle=subtitle, y_label="return of each agent", curves=curves, stop_value=None)
 
 
 def plot_experiments(experiments: Sequence[Experiment]) -> Plot:

@@ -11,9 +11,10 @@ from html import escape
 from pathlib import Path
 
 from ding_like import __version__
+from ding_like.data.team import RETURN_OF
 from ding_like.errors import ConfigError, escape_controls
 from ding_like.report.compare import SEED_HEADER, estimate_text, seed_cells, summary_of
-from ding_like.report.curve import Plot, plot_experiments, plot_metric, plot_run
+from ding_like.report.curve import Plot, plot_agents, plot_experiments, plot_metric, plot_run
 from ding_like.report.experiment import Experiment, Member, Run, env_metrics, last_lines, seed_log
 from ding_like.report.scores import clock, interval, measure
 from ding_like.types import Config
@@ -223,11 +224,16 @@ def _scores(summary: Config) -> Html:
 
 def _metrics(experiment: Experiment) -> Iterator[Html]:
     rows, figures = [], []
-    for name in sorted({name for run in experiment.runs for name in env_metrics(run)}):
+    names = sorted({name for run in experiment.runs for name in env_metrics(run)})
+    agents = [name for name in names if name.startswith(RETURN_OF)] if len(experiment.runs) == 1 else []
+    if agents:
+        figures.append(_figure(plot_agents(experiment.runs[0], agents), "return of each agent"))
+    for name in names:
         with suppress(ConfigError):  # a run has none of it yet
             runs = experiment.with_metric(name).runs
             of = f", mean of {len(runs)} seeds" if len(runs) > 1 else ""
-            figures.append(_figure(plot_metric([experiment], name), f"{name}{of}"))
+            if name not in agents:
+                figures.append(_figure(plot_metric([experiment], name), f"{name}{of}"))
             rows.append([name, *(measure(float(run.newest.mean[-1])) for run in runs)])
     if rows:
         seeds = [f"seed {run.config.get('seed', '?')}" for run in experiment.runs]

@@ -24,9 +24,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ding_like.data.team import RETURN_OF
 from ding_like.errors import escape_controls
 from ding_like.report.details import Details
-from ding_like.report.scores import bootstrap_interval, clock, interval, measure
+from ding_like.report.scores import bootstrap_interval, by_agent, clock, interval, measure
 from ding_like.report.scores import clock as clock_text
 from ding_like.types import Config
 from ding_like.utils.log import PACKAGE_LOGGER, REPEATS
@@ -197,7 +198,10 @@ def _evaluation(progress: Progress) -> list[tuple[str, str]]:
 
 
 def _metrics(progress: Progress) -> list[tuple[str, str]]:
-    return [(name, f"{value:.3g}") for name, value in list(progress.eval_metrics.items())[:_MAX_SHOWN]]
+    agents = by_agent(progress.eval_metrics)
+    others = [(name, value) for name, value in progress.eval_metrics.items() if not name.startswith(RETURN_OF)]
+    pairs = [(name, f"{value:.3g}") for name, value in others[:_MAX_SHOWN]]
+    return [("by agent:", agents), *pairs] if agents else pairs
 
 
 def _learning(values: Mapping[str, float]) -> list[tuple[str, str]]:

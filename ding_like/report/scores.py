@@ -8,11 +8,12 @@ Statistical Precipice", NeurIPS 2021: percentile bootstrap, stratified by experi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
 
+from ding_like.data.team import RETURN_OF
 from ding_like.types import Array
 from ding_like.utils.seeding import make_rng
 
@@ -132,6 +133,12 @@ def measure(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}".removesuffix(".0") if abs(value) >= 10 else f"{value:.3g}"
+
+
+def by_agent(metrics: Mapping[str, float]) -> str:
+    """Return what agents of a team were paid, as text: 'agent_0 -22.7, agent_1 -22.5'; "" where there is no team."""
+    own = {name: value for name, value in metrics.items() if name.startswith(RETURN_OF)}
+    return ", ".join(f"{name.removeprefix(RETURN_OF)} {measure(value)}" for name, value in own.items())
 
 
 def short(value: float) -> str:

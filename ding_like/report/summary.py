@@ -18,7 +18,7 @@ from ding_like.envs.factory import env_class
 from ding_like.report.doctor.config import reason_of_no_update
 from ding_like.report.experiment import read_result, read_settings
 from ding_like.report.run_console import Limits
-from ding_like.report.scores import bootstrap_interval, interval, measure, short
+from ding_like.report.scores import bootstrap_interval, by_agent, interval, measure, short
 from ding_like.types import Config, EnvManager
 
 _MAX_LISTED = 3  # overrides that are named; of more only the number is shown
@@ -142,8 +142,10 @@ def closing_lines(folder: str | Path, *, mode: str = "serial") -> list[str]:
     result = read_result(Path(folder))
     stop = Limits(stop_value=read_settings(Path(folder)).get("env", {}).get("stop_value")).stop
     share = result["eval_duration_s"] / max(result["duration_s"], 1e-9)
+    agents = by_agent(result.get("eval_metrics", {}))
     return [
         _verdict(result, stop),
+        *([f"        by agent: {agents}"] if agents else []),
         f"took    {result['env_step']:,} env steps, {result['train_iter']:,} updates, "
         f"{result['duration_s']:.1f} s ({share:.0%} of it evaluation)",
         f"wrote   {folder}/",

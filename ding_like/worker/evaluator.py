@@ -16,6 +16,7 @@ import torch
 
 from ding_like.data.records import EvalResult, mean_metrics
 from ding_like.data.rows import EvalMode, adapt_eval_mode
+from ding_like.data.team import RETURN_OF
 from ding_like.errors import ConfigError, DingError
 from ding_like.types import Array, Config, EnvLike, EnvManager, Info, PolicyLike, Setting, State
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_1, Bounds, Configurable
@@ -408,7 +409,12 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
             "avg_time_per_episode": result.duration_s / number,
             **reward_stats(result.returns),
             **result.metrics,
-            **{name: value for name, value in result.info.items() if isinstance(value, float)},
+            **{
+                name: value
+                for name, value in result.info.items()
+                # Agents' returns are among the metrics.
+                if isinstance(value, float) and not name.startswith(RETURN_OF)
+            },
         }
         self._write(values, train_iter=train_iter, envstep=envstep)
 

@@ -8,7 +8,7 @@ c # # # .
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -25,6 +25,8 @@ CELLS: list[Cell] = [*((row, column) for column in (0, 4) for row in range(3)), 
 _MOVES = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # stay, up, down, left, right
 _STARTS: tuple[Cell, ...] = ((0, 0), (0, 4), (2, 0))
 STEPS, ARRIVAL, STEP_COST = 20, 1.0, 0.05
+_PIXELS = 60  # of a cell's side
+_COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115))
 # Number of agents -> the best return of the team, found by trying everything (tests/envs/test_team_games.py).
 BEST_RETURNS = {2: 1.15, 3: 1.6}
 
@@ -44,6 +46,7 @@ class SwitchGame(Team):
         "agents": 2,
     }
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"agents": Bounds(2, 3)}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 4}  # type: ignore[misc]
 
     def __init__(self, cfg: Config | None = None) -> None:
         agents, cells = int({**self.config, **(cfg or {})}["agents"]), len(CELLS)
@@ -52,6 +55,7 @@ class SwitchGame(Team):
             [own] * agents, [spaces.Discrete(len(_MOVES))] * agents, state_size=agents * cells + 1, has_mask=True
         )
         self._goals = [(row, 4 - column) for row, column in _STARTS[:agents]]
+        self.render_mode = (cfg or {}).get("render_mode")
         self._places: list[Cell | None] = [None] * agents  # None: it has arrived
         self._time = 0
 
@@ -69,6 +73,19 @@ class SwitchGame(Team):
         info = self._paid(rewards, is_over=terminated or truncated)
         return self._observe(rewards), sum(rewards), terminated, truncated, info
 
+    def render(self) -> Array:
+        """Return the rooms and the corridor, uint8 [180, 300, 3]: agents in their colours, their goals as frames."""
+        picture = np.full((3 * _PIXELS, 5 * _PIXELS, 3), 60, np.uint8)
+        for cell in CELLS:
+            _square(picture, cell, 2)[:] = 235
+        for goal, colour in zip(self._goals, _COLOURS, strict=False):
+            _square(picture, goal, 6)[:] = colour
+            _square(picture, goal, 10)[:] = 235
+        for place, colour in zip(self._places, _COLOURS, strict=False):
+            if place is not None:
+                _square(picture, place, 16)[:] = colour
+        return picture
+
     def _observe(self, rewards: Sequence[float]) -> dict[str, Array]:
         cells = np.zeros((self.num_agents, len(CELLS)), np.float32)
         for agent, place in enumerate(self._places):
@@ -84,6 +101,12 @@ class SwitchGame(Team):
             rewards=rewards,
             masks=[None if place is None else _legal(place) for place in self._places],
         )
+
+
+def _square(picture: Array, cell: Cell, margin: int) -> Array:
+    """Return the pixels of a cell, without a margin, as a view."""
+    (top, left), size = (_PIXELS * cell[0], _PIXELS * cell[1]), _PIXELS - margin
+    return picture[top + margin : top + size, left + margin : left + size]
 
 
 def move(

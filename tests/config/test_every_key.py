@@ -242,7 +242,7 @@ ELSEWHERE: dict[str, set[str]] = {
     "env_manager": {"num_threads", "envs_per_process", "wait_num", "launch_timeout_s", "close_timeout_s", "opponent"}
     | {"subprocess", "step_timeout_s", "reset_timeout_s"},
     "learner": {"hook.check_finite_after_iter"},
-    "env": {"env_id", "kwargs", "max_episode_steps", "render_mode", "wrappers", "api", "flatten"},
+    "env": {"env_id", "kwargs", "max_episode_steps", "render_mode", "wrappers", "api", "flatten", "team_reward"},
 }
 TRACK = Changed(True)  # rows without data_id are refused then
 BUFFER: dict[str, Any] = {

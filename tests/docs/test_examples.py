@@ -17,7 +17,9 @@ from torch import nn
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
-from ding_like.envs import make_env
+from ding_like.envs import check_env, make_env
+from ding_like.envs.adapters import as_lane_env
+from ding_like.envs.team import Team
 from ding_like.pipeline.parallel.settings import WeightSettings, read_system
 from ding_like.pipeline.settings import RankSettings, read_ranks
 from ding_like.worker import create_buffer
@@ -27,7 +29,7 @@ from tests.docs.test_walked_pages import WALKED, own_modules
 # tests/serve/test_page.py runs serve.md, test_walked_pages.py runs use.md, others are run here.
 WITH_PYTHON = (
     "README.md buffers.md environments.md first_minute.md imitation.md ranks.md ray_parts.md resume.md seed_agent.md "
-    "seeds.md self_play.md serve.md trackers.md use.md weights.md"
+    "seeds.md self_play.md serve.md teams.md trackers.md use.md weights.md"
 ).split()
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
 # The env that docs/environments.md checks.
@@ -222,6 +224,16 @@ def test_the_configs_of_the_self_play_page_compile() -> None:
     cfg = compile_config(names["main_config"], names["create_config"], save=False)
 
     assert cfg.policy.other.league.main_player.one_phase_step == 2000
+
+
+def test_the_env_of_the_teams_page_is_a_team_without_a_fault() -> None:
+    (block,) = blocks("teams.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+
+    team = as_lane_env(names["MyTeam"]())
+    assert isinstance(team, Team) and team.num_agents == 3
+    assert [each for each in check_env(names["MyTeam"], num_steps=60) if each.level == "fault"] == []
 
 
 def test_the_trackers_of_the_page_fit_a_config() -> None:

@@ -431,6 +431,16 @@ def test_a_team_is_its_agents_side_by_side() -> None:
     alone.close()
 
 
+@pytest.mark.parametrize(("team_reward", "share"), [("sum", 1.0), ("mean", 1 / 3)])
+def test_a_team_is_paid_the_sum_of_its_agents_rewards_or_their_mean(team_reward: str, share: float) -> None:
+    team = PettingZooTeam({**SPREAD, "team_reward": team_reward})
+    team.reset(seed=3)
+    obs, reward, *_ = team.step(np.zeros(3, np.int64))
+
+    assert reward == pytest.approx(obs["rewards"].sum() * share, rel=1e-5)
+    team.close()
+
+
 def test_continuous_actions_of_a_team_are_those_of_its_agents_in_a_row() -> None:
     from mpe2 import simple_spread_v3
 
@@ -458,6 +468,9 @@ class Switches:
 
     def action_space(self, agent: str) -> spaces.MultiBinary:
         return spaces.MultiBinary(2)
+
+    def reset(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {}
 
     def close(self) -> None: ...
 

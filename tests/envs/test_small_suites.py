@@ -250,7 +250,7 @@ class Pistons:
 
 @pytest.fixture
 def pistons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.envs.game._make", lambda env_id, api, kwargs: Pistons(**kwargs))
+    monkeypatch.setattr("ding_like.envs.team.make_petting_zoo", lambda env_id, api, kwargs: Pistons(**kwargs))
 
 
 def test_pistons_see_the_mean_grey_of_squares(pistons: None) -> None:
@@ -274,7 +274,7 @@ def test_pistons_may_move_continuously(pistons: None) -> None:
     env.step(np.array([0.5, -0.25], np.float32))
 
     assert env.action_space == spaces.Box(-1, 1, (2,), np.float32)
-    assert {agent: given.tolist() for agent, given in env.unwrapped._game.env.given.items()} == {
+    assert {agent: given.tolist() for agent, given in env.unwrapped._env.given.items()} == {
         "piston_0": [0.5], "piston_1": [-0.25]
     }  # fmt: skip
     env.close()
@@ -339,6 +339,25 @@ def test_agents_that_see_less_see_zeros_and_their_number() -> None:
         expected = [*own, *[0.0] * (9 - len(own)), *number]
         assert row == pytest.approx(np.float32(expected))
     assert env.observation_space.contains(obs)
+    env.close()
+    alone.close()
+
+
+@needs("gymnasium_robotics")
+def test_agents_with_fewer_joints_have_actions_without_effect() -> None:
+    from gymnasium_robotics import mamujoco_v1
+
+    env = make("mamujoco", scenario="Humanoid", agent_conf="9|8")
+    alone = mamujoco_v1.parallel_env("Humanoid", "9|8")
+    env.reset(seed=2)
+    alone.reset(seed=2)
+    action = np.linspace(-0.4, 0.4, 18, dtype=np.float32)
+    obs, reward, *_ = env.step(action)
+    theirs, paid, *_ = alone.step({"agent_0": action[:9], "agent_1": action[9:17]})
+
+    assert env.action_space.shape == (18,) and reward == pytest.approx(paid["agent_0"])
+    for row, own in zip(obs["agents"], theirs.values(), strict=True):
+        assert row[: len(own)] == pytest.approx(np.float32(own)) and not row[len(own) :].any()
     env.close()
     alone.close()
 

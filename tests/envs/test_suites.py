@@ -467,11 +467,36 @@ def test_a_team_and_a_game_of_the_same_type_are_told_apart_by_what_is_imported()
         env.close()
 
 
-def test_teams_that_no_policy_here_learns_are_refused() -> None:
+@needs("mpe2")
+@pytest.mark.parametrize("act_scale", [False, True])
+def test_agents_that_spread_may_move_continuously(act_scale: bool) -> None:
+    from mpe2 import simple_spread_v3
+
+    env = make("petting_zoo", continuous_actions=True, act_scale=act_scale)
+    alone = simple_spread_v3.parallel_env(N=3, continuous_actions=True)
+    env.reset(seed=3)
+    alone.reset(seed=3)
+    given = np.random.default_rng(0).uniform(0, 1, (3, 5)).astype(np.float32)
+    obs, *_ = env.step((2 * given - 1 if act_scale else given).ravel())
+    theirs, *_ = alone.step(dict(zip(alone.possible_agents, given, strict=True)))
+
+    assert env.action_space == gymnasium.spaces.Box(-1.0 if act_scale else 0.0, 1.0, (15,), np.float32)
+    assert obs["agents"] == pytest.approx(np.stack(list(theirs.values())).astype(np.float32), abs=1e-5)
+    env.close()
+    alone.close()
+
+
+@pytest.mark.parametrize("key", ["act_scale", "agent_specific_global_state", "agent_obs_only"])
+def test_keys_of_teams_that_change_nothing_here_are_named(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    main = dict(env=dict(collector_env_num=1, evaluator_env_num=1, **{key: True}), policy=dict())
+    create = dict(env=dict(type="petting_zoo", import_names=[MODULES["petting_zoo"]]), policy=dict(type="ppo"))
+    compile_config(main, create, save=False)
+
+    assert f"env.{key} " in caplog.text and "is True, but" in caplog.text
+
+
+def test_other_teams_are_refused() -> None:
     for keys, path in [
-        (dict(continuous_actions=True), "env.continuous_actions"),
-        (dict(agent_specific_global_state=True), "env.agent_specific_global_state"),
-        (dict(agent_obs_only=True), "env.agent_obs_only"),
         (dict(n_landmark=5), "env.n_landmark"),
         (dict(env_id="simple_tag_v2"), "joint_petting_zoo"),
     ]:

@@ -115,6 +115,20 @@ def test_the_best_play_of_the_switch_game_in_its_steps() -> None:
     assert returns == pytest.approx({"return_agent_0": 0.7, "return_agent_1": 0.45})
 
 
+def test_the_switch_game_shows_where_agents_are_until_they_arrive() -> None:
+    game = SwitchGame({"render_mode": "rgb_array"})
+    game.reset(seed=0)
+    first = game.render()
+    blue, red = first[30, 30].tolist(), first[30, 270].tolist()
+
+    assert first.shape == (180, 300, 3) and blue != red and first[30, 150].tolist() == [60, 60, 60]
+    for action in (2, 4, 4, 4, 4, 1):
+        game.step(np.array([action, 2 if action == 2 or game._places[1] == (1, 4) else 0]))
+    last = game.render()
+    assert game._places[0] is None and last[30, 30].tolist() != blue
+    assert last[150, 270].tolist() == red, "agent 1 has made room"
+
+
 def test_the_time_of_the_switch_game_runs_out_for_agents_who_would_go_on() -> None:
     steps = played(SwitchGame(), [(0, 0)] * STEPS)
 

@@ -250,3 +250,14 @@ def test_what_does_not_fit_is_refused(call, message):
 
 def test_sizes_that_an_error_names_fit():
     small_conv((3, 7, 7), [8] * 5, [2, 2, 2, 1], [1, 1, 1, 1])
+
+
+def test_outcomes_of_a_team_are_no_features() -> None:
+    shapes = {"agents": [2, 3], "state": 4, "alive": 2, "ended": 2, "rewards": 2}
+    features = ObsFeatures(shapes)
+    obs = {name: torch.zeros(5, *(shape if isinstance(shape, list) else [shape])) for name, shape in shapes.items()}
+
+    assert features.output_size == 2 * 3 + 4
+    told = {**obs, "alive": obs["alive"] + 1, "ended": obs["ended"] + 1, "rewards": obs["rewards"] + 9}
+    assert torch.equal(features(obs), features(told))
+    assert ObsFeatures({"alive": 2, "rewards": 3}).output_size == 5, "names of any other env's own"

@@ -20,7 +20,7 @@ from gymnasium.wrappers import (
 )
 
 from ding_like.config import to_plain
-from ding_like.envs.di_engine_style import as_gymnasium
+from ding_like.envs.adapters import as_gymnasium
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers.common import clip_reward, frame_stack
 from ding_like.errors import ConfigError, EnvError

@@ -28,11 +28,10 @@ _MODULE = "gymnasium_robotics.envs.multiagent_mujoco.mamujoco_v1"
 class MultiMujocoEnv(PettingZooTeam):
     """MuJoCo body of `scenario`, such as 'HalfCheetah', whose joints are split between agents as `agent_conf` says.
 
-    '2x3' is two agents of three joints each. Each sees its own joints and those up to `agent_obsk` joints away, in
-    `agents` [N, O]; `state` is what one agent for all would see. The action is that of all agents in a row, [N * A],
-    and the reward that of the body, which every agent is paid.
+    '2x3' is two agents of three joints each, '9|8' one of nine and one of eight. Each sees its own joints and those up
+    to `agent_obsk` joints away, in `agents` [N, O]; `state` is what one agent for all would see. The action is that of
+    all agents in a row, [N * A], and the reward that of the body, which every agent is paid.
     A version behind the name of `scenario`, as in 'HalfCheetah-v2', is left out: the body is gymnasium's newest.
-    Raises ConfigError for a split into agents of different numbers of joints.
     """
 
     config = {
@@ -50,8 +49,11 @@ class MultiMujocoEnv(PettingZooTeam):
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every contradiction."""
-        if not re.fullmatch(r"\d+x\d+\w?", str(cfg["agent_conf"])):
-            yield "agent_conf", f"is {cfg['agent_conf']!r}; expected agents and joints of each, such as '2x3' or '2x4d'"
+        if not re.fullmatch(r"\d+x\d+\w?|\d+(\|\d+)+", str(cfg["agent_conf"])):
+            yield (
+                "agent_conf",
+                f"is {cfg['agent_conf']!r}; expected agents and joints of each, such as '2x3', '2x4d' or '9|8'",
+            )
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         merged = {**self.config, **(cfg or {})}

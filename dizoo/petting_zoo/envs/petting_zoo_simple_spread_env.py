@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.config import NoEffect
 from ding_like.data.team import AGENTS, STATE
 from ding_like.envs.team import PettingZooTeam
-from ding_like.types import Array, EnvObs
+from ding_like.types import Array, EnvAction, EnvObs
 from ding_like.utils.log import one_time_info
 from ding_like.utils.registries import ENV_REGISTRY
 
@@ -24,7 +25,9 @@ _OWN = 4  # velocity and position, which each agent's observation begins with
 
 @ENV_REGISTRY.register_by_import("petting_zoo")
 class PettingZooEnv(PettingZooTeam):
-    """Env of a team, one lane, around `simple_spread` of the particle environments: for policy 'qmix'.
+    """Env of a team, one lane, around `simple_spread` of the particle environments.
+
+    With `continuous_actions` an agent has five numbers from 0 to 1, with `act_scale` too from -1 to 1.
 
     Observations have `agents` [N, 4 + 2 L + 4 (N - 1)] and `state`, what DI-engine calls the global state: velocity and
     position of every agent, positions of the L landmarks, what agents say to each other: [4 N + 2 L + 2 N (N - 1)].
@@ -55,23 +58,28 @@ class PettingZooEnv(PettingZooTeam):
             )
         if cfg["n_landmark"] not in (None, cfg["n_agent"]):
             yield "n_landmark", f"is {cfg['n_landmark']}; the env has as many landmarks as agents, {cfg['n_agent']}"
-        if cfg["continuous_actions"] or cfg["act_scale"]:
-            key = "continuous_actions" if cfg["continuous_actions"] else "act_scale"
-            yield key, "is True; the policies for teams here ('qmix') take discrete actions: set it to False"
-        for key in ("agent_obs_only", "agent_specific_global_state"):
-            if cfg[key]:
-                yield (
-                    key,
-                    "is True, which policies ask for that learn each agent apart; policies for teams here are 'qmix', "
-                    "which takes what agents see and one state of all: set it to False",
-                )
+        if cfg["act_scale"] and not cfg["continuous_actions"]:
+            yield NoEffect(
+                "act_scale", "is True, but actions are discrete; leave it out, or set continuous_actions=True"
+            )
+        if cfg["agent_obs_only"]:
+            yield NoEffect(
+                "agent_obs_only",
+                "is True, but has no effect: policies of agents by themselves see no state; leave it out",
+            )
+        if cfg["agent_specific_global_state"]:
+            yield NoEffect(
+                "agent_specific_global_state",
+                "is True, but has no effect: an agent's critic sees what the agent sees beside the state; leave it out",
+            )
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         merged = {**self.config, **(cfg or {})}
         env_id = _IDS.get(merged["env_id"], merged["env_id"])
         if env_id != f"mpe2.{merged['env_id']}":
             one_time_info(f"env.env_id '{merged['env_id']}' is made as '{env_id}'")
-        kwargs = {"N": merged["n_agent"], "max_cycles": merged["max_cycles"], "continuous_actions": False}
+        is_continuous = merged["continuous_actions"]
+        kwargs = {"N": merged["n_agent"], "max_cycles": merged["max_cycles"], "continuous_actions": is_continuous}
         super().__init__({"env_id": env_id, "kwargs": kwargs, "render_mode": merged.get("render_mode")})
         agents, landmarks = merged["n_agent"], merged["n_agent"]
         size = agents * _OWN + 2 * landmarks + 2 * agents * (agents - 1)
@@ -79,6 +87,17 @@ class PettingZooEnv(PettingZooTeam):
         assert isinstance(self.observation_space, spaces.Dict), "a team's observation is one"
         whole = spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self.observation_space = spaces.Dict({**self.observation_space.spaces, STATE: whole})
+        self._range: spaces.Box | None = None  # of PettingZoo's actions, where ours are from -1 to 1
+        if is_continuous and merged["act_scale"]:
+            self._range = self.action_space
+            self.action_space = spaces.Box(-1.0, 1.0, self._range.shape, np.float32)
+
+    def _each_action(self, action: EnvAction) -> list[Any]:
+        """Return the action of each agent, of the range that PettingZoo has."""
+        if self._range is not None:
+            low, high = self._range.low, self._range.high
+            action = low + (np.clip(action, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
+        return super()._each_action(action)
 
     def _joint(self, seen: Sequence[EnvObs], state: Array, **outcomes: Any) -> dict[str, Array]:
         """Return what agents see, and the state of all in the order of DI-engine's documentation."""
