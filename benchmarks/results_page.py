@@ -19,6 +19,7 @@ RESULTS = DOCS / "results"
 _MARK = re.compile(r"<!-- results: (?P<group>\w+) -->.*?<!-- end of results -->", re.DOTALL)
 _HEAD = "| | env steps | return, median | lowest to highest | seeds | CPU-hours | published | recorded from |"
 _LABELS = {"sac": "SAC", "tqc": "TQC", "crossq": "CrossQ", "ppo": "PPO", "pqn": "PQN", "sb3": "SB3"}
+_LABELS |= {"mappo": "MAPPO", "qmix": "QMIX", "maddpg": "MADDPG", "masac": "MASAC"}
 Records = dict[str, dict[str, Any]]
 
 
@@ -36,6 +37,14 @@ def _minatar() -> Group:
     return Group(tuple(name for names in panels.values() for name in names), panels)
 
 
+def _teams() -> Group:
+    tasks = ("simple_spread", "speaker_listener")
+    panels = {task: tuple(f"{task}_{policy}" for policy in ("mappo", "qmix", "maddpg")) for task in tasks}
+    names = tuple(name for task, own in panels.items() for name in (*own, f"{task}_random"))
+    return Group(names, panels)
+
+
+_MAMUJOCO = ("halfcheetah_2x3_mappo", "halfcheetah_2x3_masac")
 _CHEETAH = ("halfcheetah_crossq", "halfcheetah_tqc", "halfcheetah_sac", "halfcheetah_sac_sb3")
 _PPO = ("halfcheetah_ppo", "hopper_ppo", "walker2d_ppo")
 _BEST = ("halfcheetah_crossq_200k", "hopper_crossq_200k")
@@ -44,6 +53,8 @@ GROUPS = {
     "best": Group(_BEST, {name: (name,) for name in _BEST}),
     "mujoco_ppo": Group(_PPO, {name: (name,) for name in _PPO}),
     "minatar": _minatar(),
+    "teams": _teams(),
+    "mamujoco": Group(_MAMUJOCO, {name: (name,) for name in _MAMUJOCO}),
     "pong": Group(("pong_ppo",), {"Pong": ("pong_ppo",)}),
 }
 
@@ -95,8 +106,9 @@ def draw(group: Group, records: Records, path: Path) -> None:
             x, low, mean, high = _curve(records[name], by_cpu=group.by_cpu)
             (line,) = panel.plot(x, mean, linewidth=1.6, label=_label(name))
             panel.fill_between(x, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
-        for value in {BUDGETS[name].published for name in names} - {None}:
-            panel.axhline(value, linestyle="--", linewidth=1, color="0.4", label="published")
+        for place, value in enumerate(sorted({BUDGETS[name].published for name in names} - {None})):
+            label = None if place else "published"
+            panel.axhline(value, linestyle="--", linewidth=1, color="0.4", label=label)
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("CPU-hours" if group.by_cpu else "env steps")
         if not group.by_cpu:

@@ -45,6 +45,8 @@ class Budget(NamedTuple):
         if self.mode == "sb3":
             return [str(PEERS), "-m", "tests.learning.sb3_sac", self.config, *run]
         path = str(ROOT / "dizoo" / self.config)
+        if self.mode == "random":
+            return [sys.executable, "-m", "tests.learning.random_policy", path, *run]
         run += ["--mode", self.mode, "--seeds", "1"]
         return [sys.executable, "-m", "tests.learning.record", path, *self.overrides, *run]
 
@@ -53,6 +55,7 @@ MUJOCO = "mujoco/config"
 ZOO = "rl-zoo3 benchmark.md, one run, 1,000,000 steps of v3"
 PAPER = "CrossQ, mean of 10 seeds, 200,000 steps of v4"
 GYMNAX = "gymnax, PPO"
+EPYMARL = "EPyMARL, old MPE with collisions"
 MINATAR_STEPS = 3_000_000
 MOST_S = 12 * 3600.0  # of one seed; a run that hangs is ended then
 
@@ -84,6 +87,24 @@ def _of_minatar() -> Iterator[tuple[str, Budget]]:
             )
 
 
+def _of_teams() -> Iterator[tuple[str, Budget]]:
+    modes = {"mappo": "serial_onpolicy", "qmix": "serial", "maddpg": "serial"}
+    published = {("simple_spread", "mappo"): -133.54, ("simple_spread", "qmix"): -126.62}
+    published["simple_spread", "maddpg"] = -141.70
+    for task, env_step in (("simple_spread", 200_000), ("speaker_listener", 300_000)):
+        for policy, mode in modes.items():
+            value = published.get((task, policy))
+            source = "" if value is None else EPYMARL
+            config = f"multi_agent/config/{task}_{policy}_config.py"
+            team = Budget(config, env_step, mode, seeds=5, episodes=100, published=value, source=source)
+            yield f"{task}_{policy}", team
+        config = f"multi_agent/config/{task}_qmix_config.py"
+        yield f"{task}_random", Budget(config, env_step, "random", seeds=5, episodes=100)
+    for policy, mode, env_step in (("mappo", "serial_onpolicy", 1_000_000), ("masac", "serial", 50_000)):
+        config = f"multiagent_mujoco/config/halfcheetah_{policy}_config.py"
+        yield f"halfcheetah_2x3_{policy}", Budget(config, env_step, mode)
+
+
 BUDGETS: dict[str, Budget] = {
     **dict(_of_mujoco()),
     "hopper_crossq_200k": Budget(f"{MUJOCO}/hopper_crossq_config.py", 200_000, published=2577.0, source=PAPER),
@@ -91,6 +112,7 @@ BUDGETS: dict[str, Budget] = {
         f"{MUJOCO}/halfcheetah_crossq_config.py", 200_000, published=9363.0, source=PAPER
     ),
     **dict(_of_minatar()),
+    **dict(_of_teams()),
     "pong_ppo": Budget("atari/config/pong_ppo_config.py", 1_500_000, "serial_onpolicy", seeds=1),
 }
 
