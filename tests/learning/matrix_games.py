@@ -77,6 +77,21 @@ _ACTORS: dict[str, Any] = dict(
     learn=dict(batch_size=32, learning_rate=1e-3, entropy_weight=0.1),
     collect=dict(n_sample=64),
 )
+# Of agents that learn by themselves.
+_AGENTS: dict[str, Any] = dict(
+    model=dict(encoder_hidden_size_list=[64], actor_head_layer_num=0, critic_head_layer_num=0),
+    learn=dict(batch_size=128, learning_rate=1e-3, entropy_weight=0.02, epoch_per_collect=4),
+    collect=dict(n_sample=128),
+)
+_HAPPO = dict(encoder_hidden_size_list=[64], critic_hidden_size_list=[64], head_layer_num=0)
+_IDQN = dict(encoder_hidden_size_list=[64], head_layer_num=0, dueling=False)
+_CENTRAL: dict[str, Any] = dict(
+    model=dict(actor_hidden_size_list=[64], critic_hidden_size_list=[64]),
+    random_collect_size=64,
+    learn=dict(update_per_collect=8, batch_size=64, learning_rate=1e-3),
+    collect=dict(n_sample=16),
+    other=dict(replay_buffer=dict(replay_buffer_size=5000)),
+)
 
 
 class Run(NamedTuple):
@@ -94,6 +109,13 @@ RUNS: dict[str, Run] = {
     "ow_qmix": Run("wqmix", _VALUES),
     "qtran": Run("qtran", _VALUES),
     "coma": Run("coma", _ACTORS),
+    "idqn": Run("idqn", {**_VALUES, "model": _IDQN}),
+    "ippo": Run("ippo", _AGENTS),
+    "mappo": Run("mappo", _AGENTS),
+    "happo": Run("happo", {**_AGENTS, "model": _HAPPO}),
+    "maddpg": Run("maddpg", _CENTRAL),
+    # Nearly a choice: 0.1 of at most log 3.
+    "masac_discrete": Run("masac_discrete", deep_merge(_CENTRAL, dict(learn=dict(target_entropy=0.1)))),
 }
 
 
@@ -102,8 +124,11 @@ def play(name: str, game: str, seed: int) -> dict[str, Any]:
     run, chosen, began = RUNS[name], GAMES[game], time.process_time()
     env = dict(chosen.env)
     kind = env.pop("type")
-    is_on_policy = bool(get_policy_cls({"type": run.policy}).default_config().on_policy)
-    section = run.settings if is_on_policy else deep_merge(run.settings, chosen.settings)
+    cls = get_policy_cls({"type": run.policy})
+    defaults = cls.default_config()
+    is_on_policy = bool(defaults.on_policy)
+    own = {key: value for key, value in chosen.settings.items() if key not in cls.config_fixed}
+    section = deep_merge(run.settings, own) if "eps" in defaults.other else run.settings
     main = dict(
         exp_name=f"{name}_{game}_{seed}",
         env=dict(env, collector_env_num=8, evaluator_env_num=1, n_evaluator_episode=1),
@@ -119,10 +144,10 @@ def play(name: str, game: str, seed: int) -> dict[str, Any]:
     with create_env_manager({"type": "base"}, [lambda: env_fn(cfgs[0])]) as manager:
         (found,) = play_episodes(manager, policy.eval_mode, 1, rng=np.random.default_rng(seed)).returns
         obs, _ = env_fn(cfgs[0]).reset(seed=seed)
-    own: dict[str, Any] = {"seed": seed, "return": round(float(found), 3)}
+    row: dict[str, Any] = {"seed": seed, "return": round(float(found), 3)}
     if game in PAYOFFS and hasattr(model := policy.get_attribute("model"), "mix"):
-        own["values"] = _values(model, obs, PAYOFFS[game].shape)
-    return {**own, "cpu_s": round(time.process_time() - began, 1)}
+        row["values"] = _values(model, obs, PAYOFFS[game].shape)
+    return {**row, "cpu_s": round(time.process_time() - began, 1)}
 
 
 def _values(model: Any, obs: dict[str, Any], shape: tuple[int, ...]) -> list[list[float]]:
