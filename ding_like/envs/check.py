@@ -287,7 +287,7 @@ class EnvCheck:
 
     def _check_ends(self, ends: Sequence[tuple[int, bool, bool]], num_steps: int) -> None:
         topic, lengths = "episode end", [length for length, _, _ in ends]
-        if isinstance(getattr(self._env, "env", self._env), DiEngineStyleEnv):
+        if any(isinstance(env, DiEngineStyleEnv) for env in (self._env, getattr(self._env, "env", None))):  # of a team
             seen = "this env is in DI-engine's style, and its `done` is read as terminated"
             fix = "where a time limit ends an episode: info['TimeLimit.truncated'] = True"
             self._add("note", topic, seen, fix=fix)

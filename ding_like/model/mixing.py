@@ -10,42 +10,19 @@ agent. Networks read these two entries alone: who acts, and what happened, is fo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding_like.data.team import AGENTS, STATE
-from ding_like.errors import ConfigError, SchemaError
+from ding_like.data.team import AGENTS, STATE, TeamSizes
+from ding_like.errors import SchemaError
 from ding_like.model.layers import build_mlp
 from ding_like.utils.registries import MODEL_REGISTRY
 
 TeamObs = Mapping[str, Tensor]
 _ENV = "env type 'joint_petting_zoo' gives them"
-
-
-class TeamSizes(NamedTuple):
-    """Sizes of a team."""
-
-    agents: int  # N
-    obs: int  # O, of what one agent sees
-    state: int  # S
-    actions: int  # A, of one agent
-
-
-def team_sizes(model: str, obs_shape: Any, action_shape: Any) -> TeamSizes:  # Any: what a config may hold
-    """Return the sizes that a config says; raises ConfigError, which names the model, where these are of no team."""
-    parts = obs_shape if isinstance(obs_shape, Mapping) else {}
-    seen, state = parts.get(AGENTS), parts.get(STATE)
-    if not isinstance(seen, Sequence) or len(seen) != 2 or not isinstance(state, int):
-        raise ConfigError(
-            f"model '{model}' takes observations of agents [N, O] and state [S], not {obs_shape}: {_ENV}."
-        )
-    agents, size = int(seen[0]), int(seen[1])
-    if not isinstance(action_shape, Sequence) or len(set(action_shape)) != 1 or len(action_shape) != agents:
-        raise ConfigError(f"model '{model}' takes one action of equal kind per agent, got sizes {action_shape}.")
-    return TeamSizes(agents, size, state, int(action_shape[0]))
 
 
 def named_agents(obs: TeamObs, dtype: torch.dtype) -> Tensor:
@@ -89,9 +66,9 @@ class AgentValues(nn.Module):
 
     def __init__(self, sizes: TeamSizes, hidden_size_list: Sequence[int]) -> None:
         super().__init__()
-        self.num_agents, self.num_actions = sizes.agents, sizes.actions
-        self.agent = build_mlp(sizes.obs + sizes.agents, list(hidden_size_list))
-        self.head = nn.Linear(int(hidden_size_list[-1]), sizes.actions)
+        self.num_agents, self.num_actions = sizes.num_agents, sizes.num_actions
+        self.agent = build_mlp(sizes.view, list(hidden_size_list))
+        self.head = nn.Linear(int(hidden_size_list[-1]), sizes.num_actions)
 
     def features(self, obs: TeamObs) -> Tensor:
         """Return what the last hidden layer makes of each agent's observation [B, N, H]."""
@@ -119,7 +96,7 @@ class VDN(AgentValues):
         action_shape: Sequence[int],
         hidden_size_list: Sequence[int] = (64, 64),
     ) -> None:
-        super().__init__(team_sizes("vdn", obs_shape, action_shape), hidden_size_list)
+        super().__init__(TeamSizes.of(obs_shape, action_shape, name="vdn"), hidden_size_list)
 
     def mix(self, values: Tensor, obs: TeamObs) -> Tensor:
         """Return Q_tot [B] of one value per agent [B, N]."""
@@ -144,9 +121,9 @@ class QMIX(AgentValues):
         mixer_embed_size: int = 32,
         mixer: bool = True,
     ) -> None:
-        sizes = team_sizes(self.name, obs_shape, action_shape)
+        sizes = TeamSizes.of(obs_shape, action_shape, name=self.name)
         super().__init__(sizes, hidden_size_list)
-        self.mixer = Mixer(sizes.agents, sizes.state, mixer_embed_size) if mixer else None
+        self.mixer = Mixer(sizes.num_agents, sizes.state, mixer_embed_size) if mixer else None
 
     def mix(self, values: Tensor, obs: TeamObs) -> Tensor:
         """Return Q_tot [B] of one value per agent [B, N]."""
@@ -174,9 +151,9 @@ class WQMIX(QMIX):
         central_hidden_size_list: Sequence[int] = (256, 256, 256),
     ) -> None:
         super().__init__(obs_shape, action_shape, hidden_size_list, mixer_embed_size=mixer_embed_size)
-        sizes = team_sizes(self.name, obs_shape, action_shape)
+        sizes = TeamSizes.of(obs_shape, action_shape, name=self.name)
         self.central_agents = AgentValues(sizes, hidden_size_list)
-        self.central_mixer = _scalar_head(sizes.agents + sizes.state, central_hidden_size_list)
+        self.central_mixer = _scalar_head(sizes.num_agents + sizes.state, central_hidden_size_list)
 
     def central_q(self, obs: TeamObs) -> Tensor:
         """Return the values [B, N, A] of the agents' actions that Q* is made of."""
@@ -203,10 +180,10 @@ class QTRAN(AgentValues):
         *,
         joint_hidden_size_list: Sequence[int] = (64, 64),
     ) -> None:
-        sizes = team_sizes("qtran", obs_shape, action_shape)
+        sizes = TeamSizes.of(obs_shape, action_shape, name="qtran")
         super().__init__(sizes, hidden_size_list)
         width, joint = int(hidden_size_list[-1]), list(joint_hidden_size_list)
-        self.with_action = build_mlp(width + sizes.actions, joint[:1])
+        self.with_action = build_mlp(width + sizes.num_actions, joint[:1])
         self.without_action = build_mlp(width, joint[:1])
         self.joint_head = _scalar_head(joint[0] + sizes.state, joint)
         self.state_head = _scalar_head(joint[0] + sizes.state, joint)
@@ -243,14 +220,14 @@ class COMA(nn.Module):
         critic_hidden_size_list: Sequence[int] = (128, 128),
     ) -> None:
         super().__init__()
-        sizes = team_sizes("coma", obs_shape, action_shape)
-        own = sizes.obs + sizes.agents
+        sizes = TeamSizes.of(obs_shape, action_shape, name="coma")
+        own = sizes.view
         self.actor_net = nn.Sequential(
-            build_mlp(own, list(hidden_size_list)), nn.Linear(int(hidden_size_list[-1]), sizes.actions)
+            build_mlp(own, list(hidden_size_list)), nn.Linear(int(hidden_size_list[-1]), sizes.num_actions)
         )
         self.critic_net = nn.Sequential(
-            build_mlp(sizes.state + own + sizes.agents * sizes.actions, list(critic_hidden_size_list)),
-            nn.Linear(int(critic_hidden_size_list[-1]), sizes.actions),
+            build_mlp(sizes.state + own + sizes.num_agents * sizes.num_actions, list(critic_hidden_size_list)),
+            nn.Linear(int(critic_hidden_size_list[-1]), sizes.num_actions),
         )
 
     def actor(self, obs: TeamObs) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.team import AGENTS, STATE
+from ding_like.data.team import AGENTS, TeamSizes
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.layers import Activation, as_sizes
 from ding_like.model.qac import ActionKind, ParallelMLP
@@ -160,26 +160,10 @@ class _TeamModel(nn.Module):
     actor: TeamActors
     critic: CentralCritics
 
-    def _set_sizes(self, obs_shape: Any, model: str) -> None:
-        """Read the numbers of agents and of what they see; ConfigError for observations of no team."""
-        parts = obs_shape if isinstance(obs_shape, Mapping) else {}
-        agents, state = parts.get(AGENTS), parts.get(STATE)
-        if not isinstance(agents, Sequence) or len(agents) != 2 or not isinstance(state, int):
-            raise ConfigError(
-                f"model '{model}' takes observations of agents [N, O] and state [S], not {obs_shape}: env type "
-                "'joint_petting_zoo' gives them."
-            )
-        self.num_agents, self.size = int(agents[0]), int(agents[1])
+    def _set_sizes(self, obs_shape: Any, action_shape: Any, model: str) -> None:
+        """Read the sizes of a team; ConfigError for those of anything else."""
+        self.num_agents, self.size, state, self.num_actions = TeamSizes.of(obs_shape, action_shape, name=model)
         self._shapes: dict[Seen, tuple[int, ...]] = {"state": (state,), "agents": (self.num_agents, self.size)}
-
-    def _num_choices(self, action_shape: Any, model: str) -> int:
-        """Return the number of actions of each agent; ConfigError where there is not one of equal kind for each."""
-        sizes = [action_shape] if isinstance(action_shape, int) else list(action_shape)
-        if len(set(sizes)) != 1 or len(sizes) != self.num_agents:
-            raise ConfigError(
-                f"model '{model}' takes one action of equal kind for each of {self.num_agents} agents, got {sizes}."
-            )
-        return int(sizes[0])
 
     def _seen_shape(self, seen: Any) -> tuple[int, ...]:
         if seen not in self._shapes:
@@ -221,19 +205,11 @@ class TeamQAC(_TeamModel):
         action_sizes: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self._set_sizes(obs_shape, "team_qac")
+        self._set_sizes(obs_shape, action_shape, "team_qac")
         agents = self.num_agents
         if action_space not in ("regression", "reparameterization"):
             raise ConfigError(f"action_space is {action_space!r}; expected 'regression' or 'reparameterization'")
         self.is_discrete, self.is_direct = not isinstance(action_shape, int), action_space == "regression"
-        if isinstance(action_shape, int) and action_shape % agents:
-            raise ConfigError(
-                f"model 'team_qac' takes the actions of {agents} agents in a row, of which {action_shape} numbers are "
-                "no multiple."
-            )
-        self.num_actions = (
-            action_shape // agents if isinstance(action_shape, int) else self._num_choices(action_shape, "team_qac")
-        )
         groups = groups_of(sharing, agents)
         layers: dict[str, Any] = dict(activation=activation)  # Any: of each keyword its own
         self.actor = TeamActors(
@@ -299,8 +275,8 @@ class TeamDiscreteQAC(_TeamModel):
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        self._set_sizes(obs_shape, "team_discrete_qac")
-        self.num_actions = actions = self._num_choices(action_shape, "team_discrete_qac")
+        self._set_sizes(obs_shape, action_shape, "team_discrete_qac")
+        actions = self.num_actions
         groups = groups_of(sharing, self.num_agents)
         hidden = as_sizes("actor_hidden_size_list", actor_hidden_size_list)
         agents = (self.num_agents, self.size)

@@ -21,15 +21,15 @@ import numpy as np
 
 from ding_like.data.batch import ACTION_MASK, TransitionBatch
 from ding_like.data.rollout import Rollout
-from ding_like.data.team import AGENTS, ALIVE, ENDED, REWARDS, STATE
+from ding_like.data.team import AGENTS, ALIVE, ENDED, REWARDS, STATE, TeamSizes
 from ding_like.errors import ConfigError
-from ding_like.model.by_agent import TeamSizes
 from ding_like.model.vac import num_outputs
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, Columns, ForwardActor
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.rows import STATE as MEMORY
 from ding_like.rl_utils.distributions import ActionFamily, build_family
+from ding_like.rl_utils.exploration import check_some_legal
 from ding_like.types import Array, Obs, Setting
 
 if TYPE_CHECKING:
@@ -100,7 +100,11 @@ class EachAgent:
     def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
         """Return `action`, [R, N] or [R, N * A] of continuous ones, and the choice's other columns [R, N, ...]."""
         rows, agents = output.shape[:2]
-        legal = None if mask is None else mask.reshape(rows * agents, -1)
+        legal = None
+        if mask is not None:
+            by_agent = mask.reshape(rows, agents, -1)
+            check_some_legal(by_agent)  # here, as its message names rows of the team
+            legal = _folded(by_agent)
         chosen = self._choose(_folded(output), legal, rng, setting)
         columns = {name: column.reshape(rows, agents, *column.shape[1:]) for name, column in chosen.items()}
         if columns["action"].ndim > 2:

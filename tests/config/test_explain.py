@@ -70,7 +70,7 @@ def test_explain_takes_the_end_of_a_path_or_a_section_and_names_who_has_its_keys
     line = run("explain policy.learn.schedule", capsys)
 
     assert "policy.learn.schedule.env_steps = None" in line and "policy.learn.schedule.lr_end = 0.0" in line
-    assert "Of policy a2c, impala, pg" in line
+    assert "Of policy a2c, coma, happo, impala" in line
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_explain_takes_the_end_of_a_path_or_a_section_and_names_who_has_its_keys
         ("explain learn.batchsize", "Did you mean policy.learn.batch_size"),
         (
             "explain learn.clip_ratio -p dqn",
-            "policy 'dqn' has no key 'learn.clip_ratio', which is of ppg, ppg_offpolicy, ppo",
+            "policy 'dqn' has no key 'learn.clip_ratio', which is of happo, ippo, ippo_recurrent, mappo",
         ),
         ("explain batch_size -p dqnn", "did you mean 'dqn'"),
         ("explain system.seed.credit", "docs/seed.md"),

@@ -448,8 +448,8 @@ def test_agents_of_a_group_share_weights_and_are_told_apart_by_their_number(shar
         (dict(model=dict(critic_sees="views")), "critic_sees is 'views'; expected 'state' or 'agents'"),
         (dict(model=dict(action_space="tanh")), "action_space is 'tanh'"),
         (dict(model=dict(action_sizes=[2, 1])), "action_sizes is .*each of 3 agents"),
-        (dict(model=dict(action_shape=5)), "5 numbers are no multiple"),
-        (dict(model=dict(obs_shape=4)), "takes observations of agents"),
+        (dict(model=dict(action_shape=5)), "equally many actions of each of 3 agents, got action_shape 5"),
+        (dict(model=dict(obs_shape=4)), "learns from a team: observations of agents"),
         (dict(learn=dict(gumbel_tau=0.5)), "gumbel_tau is 0.5, but has no effect, as the agents' actions are contin"),
     ],
 )
@@ -463,7 +463,7 @@ def test_what_does_not_fit_a_team_is_refused(changes: dict[str, Any], error: str
 
 
 def test_discrete_actions_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ConfigError, match="one action of equal kind for each of 3 agents"):
+    with pytest.raises(ConfigError, match="equally many actions of each of 3 agents"):
         TeamQAC(SHAPES, [2, 3, 2])
     with pytest.raises(ConfigError, match="action_sizes is for continuous actions"):
         TeamQAC(SHAPES, [2, 2, 2], action_sizes=[2, 2, 1])

@@ -195,7 +195,7 @@ def one_of_each_policy() -> Iterator[tuple[Case, Any]]:
 def test_the_models_of_the_package_are_what_their_policies_declare() -> None:
     wrong = {}
     for case, policy in one_of_each_policy():
-        shape, sizes = policy.cfg.model.obs_shape, policy._model_sizes()
+        shape, sizes = policy._model_obs_shape(), policy._model_sizes()
         try:
             probe_model(
                 policy.get_attribute("model"), policy.model_methods, policy=type(policy), obs_shape=shape, sizes=sizes
