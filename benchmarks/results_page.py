@@ -113,6 +113,7 @@ def draw(group: Group, records: Records, path: Path) -> None:
         panel.set_xlabel("CPU-hours" if group.by_cpu else "env steps")
         if not group.by_cpu:
             panel.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g}M")
+            panel.locator_params(axis="x", nbins=5)
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
         panel.legend(fontsize=7, frameon=False)
