@@ -18,7 +18,7 @@ main_config = EasyDict(
             # All rewards are negative, so that unvisited states look best: values that look far ahead run away.
             discount_factor=0.9,
             model=dict(hidden_size_list=[128, 128]),
-            learn=dict(update_per_collect=8, batch_size=128, learning_rate=1e-3, target_theta=0.01),
+            learn=dict(update_per_collect=4, batch_size=128, learning_rate=5e-4, target_theta=0.005),
             collect=dict(n_sample=64),
             eval=dict(evaluator=dict(eval_freq=2000)),
             other=dict(
