@@ -65,7 +65,6 @@ class QTRANPolicy(VDNPolicy):
         obs, mask = split_mask(self._obs(rows))
         model, family, learn, action = self._model, self._family, self._cfg.learn, rows["action"]
         here, values = present(obs), model.q(obs)
-        here, values = present(obs), model.q(obs)
         joint = model.joint(obs, action, here)
         greedy, _ = best_action(values.detach(), mask)
         with torch.no_grad():

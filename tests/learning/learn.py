@@ -89,11 +89,10 @@ def _of_minatar() -> Iterator[tuple[str, Budget]]:
 
 def _of_teams() -> Iterator[tuple[str, Budget]]:
     modes = {"mappo": "serial_onpolicy", "qmix": "serial", "maddpg": "serial"}
-    published = {("simple_spread", "mappo"): -133.54, ("simple_spread", "qmix"): -126.62}
-    published["simple_spread", "maddpg"] = -141.70
+    published = {"simple_spread_mappo": -133.54, "simple_spread_qmix": -126.62, "simple_spread_maddpg": -141.70}
     for task, env_step in (("simple_spread", 200_000), ("speaker_listener", 300_000)):
         for policy, mode in modes.items():
-            value = published.get((task, policy))
+            value = published.get(f"{task}_{policy}")
             source = "" if value is None else EPYMARL
             config = f"multi_agent/config/{task}_{policy}_config.py"
             team = Budget(config, env_step, mode, seeds=5, episodes=100, published=value, source=source)
