@@ -26,10 +26,10 @@ LIMITS = Limits(max_env_step=10_000, stop_value=195)
 
 
 @pytest.fixture
-def live(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
+def live(caplog: pytest.LogCaptureFixture) -> Iterator[LiveRun]:
     """Return a watcher of the runs that the test begins."""
     found = LiveRun(clock=Clock())
-    monkeypatch.setattr(PACKAGE_LOGGER, "level", logging.INFO)
+    caplog.set_level(logging.INFO, PACKAGE_LOGGER.name)  # by setLevel: loggers keep what they found enabled before
     found.open()
     WATCHERS.append(found)
     yield found
