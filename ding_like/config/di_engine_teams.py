@@ -21,7 +21,7 @@ OF_TEAMS: Mapping[str, str] = {
     "madqn": "idqn",
 }
 # Policies that are of teams whatever `multi_agent` says: one under another name, and those of its own name.
-_ALWAYS = ("madqn", "qmix", "wqmix", "qtran", "coma", "happo")
+_ALWAYS = ("madqn", "vdn", "qmix", "wqmix", "qtran", "coma", "happo")
 # Those whose model has lists of hidden layers, of the actor and of the critics.
 _CENTRAL = ("maddpg", "matd3", "masac", "masac_discrete")
 # What DI-engine says of a team's sizes in policy.model.

@@ -143,9 +143,6 @@ def fit_policy_config(policy_cfg: Config, manager: EnvManager) -> Section:
     model = cfg.setdefault("model", {})
     space = manager.action_space
     _check_policy_takes(cfg, space)
-    fit = getattr(get_policy_cls(cfg), "fit_model_section", None)
-    if fit is not None:
-        model = cfg["model"] = fit(model)
     _fill(model, "model.obs_shape", obs_shape(manager.observation_space))
     _fill(model, "model.action_shape", action_shape(space))
     _check_mask(manager.observation_space, space)

@@ -38,9 +38,9 @@ from ding_like.policy.forward import ForwardActor, OfFamily, to_device
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicy, OnPolicyActorCritic
 from ding_like.policy.sharing import Moving, Pending, Share
-from ding_like.policy.vdn import present, team_section
+from ding_like.policy.vdn import present
 from ding_like.rl_utils.distributions import allowed_logits, mask_logits
-from ding_like.types import Array, Config, Info, State
+from ding_like.types import Array, Info, State
 from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -68,12 +68,6 @@ class COMAPolicy(OnPolicyActorCritic):
     action_spaces = ("MultiDiscrete",)
 
     model_name = "coma"
-
-    # Any: what a config may hold.
-    @classmethod
-    def fit_model_section(cls, model: Config) -> dict[str, Any]:
-        """Return a model section in which DI-engine's keys have become ours."""
-        return team_section(model, policy=cls.config["type"])
 
     _build_model = Policy._build_model
 

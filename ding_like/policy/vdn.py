@@ -22,11 +22,9 @@ import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch, split_mask
-from ding_like.data.team import AGENTS, ALIVE, OUTCOMES, STATE
-from ding_like.errors import ConfigError
+from ding_like.data.team import AGENTS, ALIVE
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.types import Config
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -37,28 +35,6 @@ def present(obs: Mapping[str, Tensor]) -> Tensor:
         seen = obs[AGENTS]
         return torch.ones(seen.shape[:2], dtype=torch.bool, device=seen.device)
     return alive != 0
-
-
-# Any: what a config may hold.
-def team_section(model: Config, *, policy: str) -> dict[str, Any]:
-    """Return the model section of a team's policy in which DI-engine's keys have become ours.
-
-    There `obs_shape` and `action_shape` are those of one agent of `agent_num`, and `global_obs_shape` is the state's.
-    Keys that are not all given are left to the env. Raises ConfigError for an `obs_shape` of one agent alone.
-    """
-    own = dict(model)
-    agents, state = own.pop("agent_num", None), own.pop("global_obs_shape", None)
-    size, actions = own.get("obs_shape"), own.get("action_shape")
-    if isinstance(size, int):
-        if agents is None or state is None:
-            raise ConfigError(
-                f"policy.model.obs_shape of '{policy}' is one agent's, and goes with agent_num and global_obs_shape; "
-                "give the three, or none: the env says them."
-            )
-        own["obs_shape"] = {AGENTS: [agents, size], STATE: state, **dict.fromkeys(OUTCOMES, agents)}
-    if isinstance(actions, int) and agents is not None:
-        own["action_shape"] = [actions] * agents
-    return own
 
 
 @POLICY_REGISTRY.register("vdn")
@@ -78,12 +54,6 @@ class VDNPolicy(DQNPolicy):
     }
 
     model_name = "vdn"
-
-    # Any: what a config may hold.
-    @classmethod
-    def fit_model_section(cls, model: Config) -> dict[str, Any]:
-        """Return a model section in which DI-engine's keys have become ours."""
-        return team_section(model, policy=cls.config["type"])
 
     # Any: tensors, in a dict; a network of a team.
     def _next_value(self, next_obs: Any, mask: Any) -> Tensor:

@@ -14,7 +14,6 @@ import pytest
 from ding_like.config import compile_config, deep_merge, read_config, to_plain
 from ding_like.config.di_engine_teams import OF_TEAMS, read_multi_agent
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
-from ding_like.utils.registries import POLICY_REGISTRY
 
 FOLDER = Path(__file__).parent / "di_engine_teams"
 # File -> the policy that it is read as.
@@ -71,6 +70,14 @@ def test_independent_q_learning_needs_no_key_and_a_model_of_the_users_own_keeps_
     assert translated(main, dict(policy=dict(type="madqn_command"))) == (main, dict(policy=dict(type="idqn")))
 
 
+def test_sizes_of_one_agent_are_left_to_the_env_by_a_policy_that_both_have() -> None:
+    sizes = dict(agent_num=3, obs_shape=18, global_obs_shape=30, action_shape=5)
+
+    for kind in ("vdn", "qmix", "coma"):
+        main, _ = translated(dict(policy=dict(model=dict(**sizes, mixer=True))), dict(policy=dict(type=kind)))
+        assert main["policy"]["model"] == dict(mixer=True)
+
+
 @pytest.mark.parametrize(
     ("given", "actor", "critic"),
     [
@@ -108,8 +115,6 @@ SMALL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_trains(name: str, caplog: pytest.LogCaptureFixture) -> None:
     kind = FILES[name]
-    if kind not in POLICY_REGISTRY:
-        pytest.skip(f"policy '{kind}' is not there yet")
     main, create = read(name)
     # Nothing is an error, and what has no effect is named.
     compile_config(main, create, save=False)

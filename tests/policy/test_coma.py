@@ -11,7 +11,6 @@ import torch
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
-from ding_like.errors import ConfigError
 from ding_like.policy.coma import COMAPolicy
 from tests.policy import team_value_rows as teams
 from tests.policy.team_value_rows import ACTIONS, AGENTS, OBS, ROWS, here, legal, named, tensor
@@ -187,8 +186,3 @@ def _rollout(batch: TransitionBatch) -> Rollout:
     for step in range(STEPS):
         rollout.append({name: values[step * LANES : (step + 1) * LANES] for name, values in batch.columns.items()})
     return rollout
-
-
-def test_di_engines_sizes_of_one_agent_are_refused_alone() -> None:
-    with pytest.raises(ConfigError, match="'coma' is one agent's"):
-        COMAPolicy.fit_model_section(dict(obs_shape=18))

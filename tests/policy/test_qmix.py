@@ -162,20 +162,6 @@ def test_what_is_no_team_is_refused(obs_shape: Any, action_shape: Any) -> None:
         QMIX(obs_shape, action_shape)
 
 
-def test_a_model_section_of_di_engine_says_what_one_agent_sees_and_does() -> None:
-    theirs = dict(agent_num=3, obs_shape=18, global_obs_shape=30, action_shape=5, hidden_size_list=[8], mixer=True)
-
-    assert QMIXPolicy.fit_model_section(theirs) == dict(
-        obs_shape={"agents": [3, 18], "state": 30, "alive": 3, "ended": 3, "rewards": 3},
-        action_shape=[5, 5, 5],
-        hidden_size_list=[8],
-        mixer=True,
-    )
-    assert QMIXPolicy.fit_model_section(dict(hidden_size_list=[8])) == dict(hidden_size_list=[8])
-    with pytest.raises(ConfigError, match="agent_num and global_obs_shape"):
-        QMIXPolicy.fit_model_section(dict(obs_shape=18))
-
-
 def test_without_a_mixer_values_of_agents_are_added_up() -> None:
     model = QMIX({"agents": [AGENTS, OBS], "state": STATE}, [ACTIONS] * AGENTS, [8], mixer=False)
     values = torch.arange(6.0).reshape(2, 3)
