@@ -107,6 +107,8 @@ _REASONS: dict[str, str] = {
     "policy.learn.learning_rate_value": "there is no network for values alone: see learn.learning_rate_q",
     "policy.learn.learning_rate_alpha": "of policies with a temperature: 'sac', 'discrete_sac'",
     "policy.learn.epoch_per_collect": "of policies that learn from a batch several times: 'ppo', 'ppg'",
+    "policy.learn.target_update_theta": "the target critic is copied every learn.target_update_freq updates",
+    "policy.learn.policy_weight": "the actor's loss has weight 1: learn.value_weight is the critic's beside it",
     "policy.learn.iqn": "the policy is chosen by its name: 'iqn', 'rainbow'",
     "policy.learn.nstep_return policy.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
     "policy.learn.train_iterations policy.learn.learner.train_iterations": "give --train-iter on the command line",
@@ -129,9 +131,8 @@ _REASONS: dict[str, str] = {
     "policy.other.replay_buffer.alpha policy.other.replay_buffer.beta policy.other.replay_buffer.anneal_step": (
         "of buffers that sample by priority: replay_buffer.type='advanced'"
     ),
-    "policy.other.replay_buffer.max_use policy.other.replay_buffer.max_staleness": (
-        "of buffers that count it: replay_buffer.type='advanced'"
-    ),
+    "policy.other.replay_buffer.max_use policy.other.replay_buffer.max_reuse "
+    "policy.other.replay_buffer.max_staleness": ("of buffers that count it: replay_buffer.type='advanced'"),
     "policy.other.replay_buffer.thruput_controller*": "of buffers that limit rates: replay_buffer.type='advanced'",
     "policy.other.replay_buffer.min_sample_ratio": "use thruput_controller.sample_min_limit_ratio of buffer 'advanced'",
     "policy.other.replay_buffer.sliced": "rows of a trajectory stay together where the policy learns from them",
@@ -166,7 +167,10 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.per_train_iter_k": "policy.learn.pretrain_updates",
     "policy.learn.margin_function": "policy.learn.expert_margin",
     "policy.learn.lambda3": "policy.learn.optimizer.weight_decay",
+    "policy.learn.td_lambda": "policy.collect.gae_lambda",
+    "policy.learn.nopt_min_weight": "policy.learn.nopt_weight",
     "policy.collect.pho": "policy.learn.expert_share",
+    "policy.other.replay_buffer.max_reuse": "policy.other.replay_buffer.max_use",
 }
 
 # Our keys that name a file of demonstrations, of those classes that learn from one.
@@ -310,43 +314,104 @@ Defaults = Mapping[str, Default]
 _ADVANCED: Defaults = {
     "policy.other.replay_buffer.type": Default("advanced", "the buffer that it makes where create_config names none")
 }
-_SAC: Defaults = {
-    **_ADVANCED,
+_LARGE: Defaults = {
     "policy.learn.update_per_collect": Default(1),
-    "policy.collect.n_sample": Default(1),
     "policy.other.replay_buffer.replay_buffer_size": Default(1_000_000),
 }
+_SAC: Defaults = {**_ADVANCED, **_LARGE, "policy.collect.n_sample": Default(1)}
 _DDPG: Defaults = {
     **_ADVANCED,
     "policy.random_collect_size": Default(25_000),
     "policy.learn.update_per_collect": Default(1),
 }
+_TD3: Defaults = {
+    **_DDPG,
+    "policy.learn.target_update_freq": Default(
+        1, "a TD3Policy that was run: its targets move in every update, its actor in every second one"
+    ),
+}
+_PPO_OFF: Defaults = {
+    "policy.learn.learning_rate": Default(1e-3),
+    "policy.learn.entropy_weight": Default(0.01),
+    "policy.learn.adv_norm": Default(False),
+}
+_PPO_OF_TEAMS: Defaults = {
+    "policy.learn.batch_size": Default(64),
+    "policy.learn.learning_rate": Default(3e-4),
+    "policy.learn.entropy_weight": Default(0.0),
+    "policy.learn.grad_clip_value": Default(0.5, unless=("policy.learn.grad_norm", "policy.learn.grad_clip_norm")),
+}
+_MIXED: Defaults = {
+    **_ADVANCED,
+    "policy.learn.update_per_collect": Default(20),
+    "policy.learn.batch_size": Default(32),
+    "policy.learn.grad_clip_norm": Default(100.0, unless=("policy.learn.clip_value", "policy.learn.grad_norm")),
+    "policy.learn.target_theta": Default(
+        0.008, unless=("policy.learn.target_update_theta", "policy.learn.target_update_freq")
+    ),
+    "policy.other.eps.start": Default(1.0),
+    "policy.other.eps.end": Default(0.05),
+    "policy.other.eps.decay": Default(50_000),
+    "policy.other.replay_buffer.replay_buffer_size": Default(5_000),
+}
+_QMIX: Defaults = {**_MIXED, "policy.double": Default(False, unless=("policy.learn.double_q",))}
+_PRIORITIES: Defaults = {"policy.priority": Default(True), "policy.priority_IS_weight": Default(True)}
+_DISCOUNT = ("policy.learn.discount_factor",)
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn", "dqfd", "r2d3"), _ADVANCED),
-    **dict.fromkeys(("bcq", "cql", "discrete_cql"), _ADVANCED),
+    **dict.fromkeys(("dqn", "sql", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
+    "mdqn": {**_ADVANCED, "policy.collect.n_sample": Default(4)},
+    "dqfd": {**_ADVANCED, **_PRIORITIES, "policy.discount_factor": Default(0.99, unless=_DISCOUNT)},
+    "d4pg": {
+        **_DDPG,
+        **_LARGE,
+        **_PRIORITIES,
+        "policy.nstep": Default(3, unless=("policy.learn.nstep",)),
+    },
+    "sqn": {
+        **_ADVANCED,
+        "policy.learn.update_per_collect": Default(16),
+        "policy.learn.batch_size": Default(64),
+        "policy.learn.learning_rate_q": Default(1e-3),
+        "policy.learn.learning_rate_alpha": Default(1e-3),
+        "policy.learn.target_entropy": Default(0.2),
+    },
+    "bc": {"policy.learn.batch_size": Default(32), "policy.learn.show_accuracy": Default(False)},
+    "bcq": {
+        **_ADVANCED,
+        **_LARGE,
+        "policy.learn.batch_size": Default(100),
+        "policy.learn.learning_rate_q": Default(3e-4),
+        "policy.learn.learning_rate_policy": Default(3e-4),
+        "policy.learn.learning_rate_vae": Default(3e-4),
+    },
+    "cql": _SAC,
+    "edac": {**_SAC, "policy.learn.eta": Default(0.1), "policy.learn.with_q_entropy": Default(False)},
+    "discrete_cql": {**_ADVANCED, "policy.learn.update_per_collect": Default(1)},
+    "td3_bc": {
+        **_TD3,
+        **_LARGE,
+        "policy.learn.learning_rate_actor": Default(1e-3),
+        "policy.learn.learning_rate_critic": Default(1e-3),
+        "policy.eval.evaluator.eval_freq": Default(5_000),
+    },
+    "dt": {"policy.max_eval_ep_len": Default(1_000)},
     "rainbow": {
         **_ADVANCED,
-        "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
+        "policy.discount_factor": Default(0.99, unless=_DISCOUNT),
         "policy.learn.update_per_collect": Default(1),
         "policy.learn.batch_size": Default(32),
         "policy.other.replay_buffer.replay_buffer_size": Default(100_000),
     },
     "r2d2": {**_ADVANCED, "policy.collect.n_sample": Default(32)},
-    "discrete_sac": _SAC,
-    "sac": _SAC,
-    "sqil_sac": _ADVANCED,
-    "ddpg": _DDPG,
-    "td3": {
-        **_DDPG,
-        "policy.learn.target_update_freq": Default(
-            1, "a TD3Policy that was run: its targets move in every update, its actor in every second one"
-        ),
-    },
+    "r2d3": {**_ADVANCED, "policy.burnin_step": Default(2)},
+    **dict.fromkeys(("discrete_sac", "sac", "sqil_sac", "masac", "masac_discrete"), _SAC),
+    **dict.fromkeys(("ddpg", "maddpg"), _DDPG),
+    **dict.fromkeys(("td3", "matd3"), _TD3),
     "pdqn": {
         **_ADVANCED,
-        "policy.discount_factor": Default(0.97, unless=("policy.learn.discount_factor",)),
+        "policy.discount_factor": Default(0.97, unless=_DISCOUNT),
         "policy.learn.update_per_collect": Default(3),
         "policy.learn.batch_size": Default(64),
         "policy.other.eps.start": Default(0.95),
@@ -354,11 +419,12 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
         "policy.other.replay_buffer.replay_buffer_size": Default(10_000),
     },
     "ppo": {"policy.recompute_adv": Default(True), "policy.learn.value_norm": Default(True)},
+    "mappo": {"policy.recompute_adv": Default(True), **_PPO_OF_TEAMS},
+    "happo": {**_PPO_OF_TEAMS, "policy.learn.epoch_per_collect": Default(10)},
+    "coma": {"policy.learn.value_weight": Default(1.0)},
     "ppo_offpolicy": {
         **_ADVANCED,
-        "policy.learn.learning_rate": Default(1e-3),
-        "policy.learn.entropy_weight": Default(0.01),
-        "policy.learn.adv_norm": Default(False),
+        **_PPO_OFF,
         "policy.learn.value_norm": Default(True),
         "policy.other.replay_buffer.replay_buffer_size": Default(10_000),
     },
@@ -373,13 +439,11 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
         "policy.learn.grad_clip_value": Default(5.0, unless=("policy.learn.grad_norm", "policy.learn.grad_clip_norm"))
     },
     "ppg": {
-        "policy.learn.learning_rate": Default(1e-3),
-        "policy.learn.entropy_weight": Default(0.01),
-        "policy.learn.adv_norm": Default(False),
+        **_PPO_OFF,
         "policy.learn.aux_freq": Default(8),
         "policy.learn.grad_clip_value": Default(10.0, unless=("policy.learn.grad_norm", "policy.learn.grad_clip_norm")),
     },
-    "ppg_offpolicy": _ADVANCED,
+    "ppg_offpolicy": {**_ADVANCED, **_PPO_OFF},
     "impala": {
         **_ADVANCED,
         "policy.learn.grad_clip_value": Default(
@@ -389,19 +453,19 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
         ),
         "policy.other.replay_buffer.max_use": Default(16),
     },
-    "qmix": {
-        **_ADVANCED,
-        "policy.double": Default(False, unless=("policy.learn.double_q",)),
-        "policy.learn.update_per_collect": Default(20),
-        "policy.learn.batch_size": Default(32),
-        "policy.learn.grad_clip_norm": Default(100.0, unless=("policy.learn.clip_value", "policy.learn.grad_norm")),
-        "policy.learn.target_theta": Default(
-            0.008, unless=("policy.learn.target_update_theta", "policy.learn.target_update_freq")
-        ),
-        "policy.other.eps.start": Default(1.0),
-        "policy.other.eps.end": Default(0.05),
-        "policy.other.eps.decay": Default(50_000),
-        "policy.other.replay_buffer.replay_buffer_size": Default(5_000),
+    "qmix": _QMIX,
+    "wqmix": {**_QMIX, "policy.learn.alpha": Default(0.5)},
+    "qtran": {
+        **_MIXED,
+        "policy.learn.grad_clip_norm": Default(1.5, unless=("policy.learn.clip_value", "policy.learn.grad_norm")),
+        "policy.learn.opt_weight": Default(0.01),
+        "policy.learn.nopt_weight": Default(1e-4, unless=("policy.learn.nopt_min_weight",)),
+    },
+    "idqn": {
+        **_QMIX,
+        "policy.discount_factor": Default(0.99, unless=_DISCOUNT),
+        "policy.learn.learning_rate": Default(5e-4),
+        "policy.learn.optimizer.weight_decay": Default(1e-5, unless=("policy.learn.weight_decay",)),
     },
 }
 

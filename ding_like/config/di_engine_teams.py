@@ -49,6 +49,8 @@ def read_multi_agent(main: Tree, create: Tree, *, quiet: bool) -> None:
         del model[key]
     if name in _CENTRAL:
         _name_layers(model)
+    if isinstance(learn := policy.get("learn"), dict):
+        _name_weights(name, learn)
     if name != stem:
         set_path(create, "policy.type", name)
     if quiet or not (sizes or name != stem):
@@ -56,6 +58,17 @@ def read_multi_agent(main: Tree, create: Tree, *, quiet: bool) -> None:
     why = "as policy.multi_agent is True" if is_asked else f"of '{stem}'"
     of_env = f"; the env says {', '.join(f'policy.model.{key}' for key in sizes)}" if sizes else ""
     _logger.info("read as policy.type='%s', %s%s", name, why, of_env)
+
+
+def _name_weights(name: str, learn: Tree) -> None:
+    """Put weights of DI-engine's losses where those of a team stand; a value of another form is an unknown key."""
+    if name == "wqmix":
+        if "w" in learn:
+            learn["alpha"] = learn.pop("w")
+        if learn.get("wqmix_ow") in (True, False):
+            learn["weighting"] = "optimistically" if learn.pop("wqmix_ow") else "centrally"
+    if name == "qtran" and learn.get("td_weight") == 1:  # the other weights are beside it
+        del learn["td_weight"]
 
 
 def _name_layers(model: Tree) -> None:

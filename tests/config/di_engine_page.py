@@ -12,12 +12,42 @@ from ding_like.utils import registries
 
 # (policy, key) of DI-engine's that has no counterpart, or none that is known -> the reason that docs give.
 _NOT_TAKEN: Mapping[tuple[str, str], str] = {
-    ("sac, discrete_sac", "learn.init_w = 0.003"): "last layers begin with torch's own weights here",
-    ("qmix", "collect.unroll_len = 10"): "rows are single transitions here, and the networks have no memory",
+    ("all with an actor and critics", "learn.init_w = 0.003"): "last layers begin with torch's own weights here",
+    ("qmix, wqmix, qtran, idqn (10), coma (20)", "collect.unroll_len"): (
+        "rows are single transitions here, and the networks have no memory"
+    ),
     ("pdqn", "learn.learning_rate = 0.001"): "each network has a rate of its own here",
-    ("qmix", "cuda = True"): "the device is the user's to choose",
+    ("fqf", "learn.learning_rate = 0.001"): "its two networks have a rate of their own in both",
+    ("qmix, wqmix, qtran, idqn", "cuda = True"): "the device is the user's to choose",
+    ("wqmix, qtran, idqn", "replay_buffer.max_reuse, max_staleness = 1e9"): "there is no limit here",
     ("ppo_offpolicy", "nstep = 3"): "has an effect there with nstep_return=True alone; advantages are generalised here",
+    ("idqn", "nstep = 3, collect.n_episode = 32"): (
+        "each agent's own rewards are those of one step, and steps are collected, not episodes"
+    ),
+    ("ngu", "nstep = 5, collect.n_sample = 32"): "rewards are given step by step; an iteration collects 8 steps here",
     ("ppo, ppg, impala, ppo_offpolicy", "eps of Adam"): "not documented; ours is learn.adam_eps = 1e-5",
+    ("ppg_offpolicy", "replay_buffer.multi_buffer"): "one buffer holds the rows, used as often as the policy says",
+    ("dqn and its kin, discrete_cql", "learn.target_theta = 0.005"): (
+        "has no effect there beside target_update_freq: targets of a DQN, C51, QRDQN and discrete CQL that were run "
+        "did not move in three updates"
+    ),
+    ("sqn", "other.eps"): "actions are drawn from the policy here",
+    ("dqfd", "learn.lambda3, margin_function, per_train_iter_k, collect.pho"): (
+        "optimizer.weight_decay, expert_margin, pretrain_updates and expert_share have our values"
+    ),
+    ("bc", "learn.optimizer = 'SGD', learning_rate = 1e-5, momentum = 0.9, weight_decay = 1e-4"): (
+        "there is no SGD here, and the rates of Adam are others"
+    ),
+    ("bc", "learn.lr_decay = False, warmup_lr, decay_epoch"): "the learning rate stays as it is here",
+    ("happo", "learn.adv_norm, recompute_adv = True"): (
+        "agents take turns on one rollout, whose advantages are those of before the first turn"
+    ),
+    ("coma", "learn.update_per_collect = 20, batch_size = 32, policy_weight = 0.001, target_update_theta = 0.001"): (
+        "there rows come from a replay buffer; here a rollout is learned from once, and the target critic is copied"
+    ),
+    ("maddpg, matd3, masac, masac_discrete, mappo, idqn", "all"): (
+        "those of ddpg, td3, sac, discrete_sac and ppo there, whose multi_agent=True they are, and of madqn"
+    ),
     ("all", "sizes of networks"): "every config of DI-engine gives them in policy.model",
 }
 
@@ -58,6 +88,9 @@ def _defaults() -> Iterator[str]:
 def _ours(defaults: Mapping[str, Any], path: str) -> str:
     if path == "policy.other.replay_buffer.type":
         return '"naive", or "advanced" where priorities or a key of its own ask for it'
+    if path.startswith(place := "policy.eval.evaluator."):
+        evaluator = registries.SERIAL_EVALUATOR_REGISTRY.get("interaction")
+        return literal(get_path(class_defaults(evaluator), path.removeprefix(place)))
     value = get_path(defaults, path.removeprefix("policy."), defaults)
     return "no limit" if value is defaults else literal(value)
 

@@ -79,6 +79,22 @@ def test_sizes_of_one_agent_are_left_to_the_env_by_a_policy_that_both_have() -> 
 
 
 @pytest.mark.parametrize(
+    ("kind", "learn", "read_as"),
+    [
+        ("wqmix", dict(w=0.3, wqmix_ow=False), dict(alpha=0.3, weighting="centrally")),
+        ("wqmix", dict(wqmix_ow=True), dict(weighting="optimistically")),
+        ("qtran", dict(td_weight=1, opt_weight=0.1), dict(opt_weight=0.1)),
+        ("qtran", dict(td_weight=2), dict(td_weight=2)),
+        ("qmix", dict(w=0.3), dict(w=0.3)),
+    ],
+)
+def test_weights_of_losses_have_other_names(kind: str, learn: dict[str, Any], read_as: dict[str, Any]) -> None:
+    main, _ = translated(dict(policy=dict(learn=learn)), dict(policy=dict(type=kind)))
+
+    assert main["policy"]["learn"] == read_as
+
+
+@pytest.mark.parametrize(
     ("given", "actor", "critic"),
     [
         (dict(actor_head_hidden_size=64, critic_head_hidden_size=32), [64, 64], [32, 32]),
