@@ -107,7 +107,6 @@ _REASONS: dict[str, str] = {
     "policy.learn.learning_rate_value": "there is no network for values alone: see learn.learning_rate_q",
     "policy.learn.learning_rate_alpha": "of policies with a temperature: 'sac', 'discrete_sac'",
     "policy.learn.epoch_per_collect": "of policies that learn from a batch several times: 'ppo', 'ppg'",
-    "policy.learn.target_update_theta": "the target critic is copied every learn.target_update_freq updates",
     "policy.learn.policy_weight": "the actor's loss has weight 1: learn.value_weight is the critic's beside it",
     "policy.learn.iqn": "the policy is chosen by its name: 'iqn', 'rainbow'",
     "policy.learn.nstep_return policy.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
@@ -170,7 +169,6 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.td_lambda": "policy.collect.gae_lambda",
     "policy.learn.nopt_min_weight": "policy.learn.nopt_weight",
     "policy.collect.pho": "policy.learn.expert_share",
-    "policy.other.replay_buffer.max_reuse": "policy.other.replay_buffer.max_use",
 }
 
 # Our keys that name a file of demonstrations, of those classes that learn from one.
