@@ -18,7 +18,15 @@ DOCS = ROOT / "docs"
 RESULTS = DOCS / "results"
 _MARK = re.compile(r"<!-- results: (?P<group>\w+) -->.*?<!-- end of results -->", re.DOTALL)
 _HEAD = "| | env steps | return, median | lowest to highest | seeds | CPU-hours | published | recorded from |"
-_LABELS = {"sac": "SAC", "tqc": "TQC", "crossq": "CrossQ", "ppo": "PPO", "pqn": "PQN", "sb3": "SB3"}
+_LABELS = {
+    "sac": "SAC",
+    "tqc": "TQC",
+    "crossq": "CrossQ",
+    "ppo": "PPO",
+    "pqn": "PQN",
+    "sb3": "SB3",
+    "rainbow": "Rainbow",
+}
 _LABELS |= {"mappo": "MAPPO", "qmix": "QMIX", "maddpg": "MADDPG", "masac": "MASAC"}
 Records = dict[str, dict[str, Any]]
 
@@ -47,7 +55,8 @@ def _teams() -> Group:
 _MAMUJOCO = ("halfcheetah_2x3_mappo", "halfcheetah_2x3_masac")
 _CHEETAH = ("halfcheetah_crossq", "halfcheetah_tqc", "halfcheetah_sac", "halfcheetah_sac_sb3")
 _PPO = ("halfcheetah_ppo", "hopper_ppo", "walker2d_ppo")
-_BEST = ("halfcheetah_crossq_200k", "hopper_crossq_200k")
+_BEST = tuple(f"{env}_crossq_200k" for env in ("halfcheetah", "hopper", "walker2d", "ant"))
+_PONG = ("pong_ppo", "pong_rainbow")
 GROUPS = {
     "cheetah": Group(_CHEETAH, {"HalfCheetah-v5": _CHEETAH}, by_cpu=True),
     "best": Group(_BEST, {name: (name,) for name in _BEST}),
@@ -55,7 +64,7 @@ GROUPS = {
     "minatar": _minatar(),
     "teams": _teams(),
     "mamujoco": Group(_MAMUJOCO, {name: (name,) for name in _MAMUJOCO}),
-    "pong": Group(("pong_ppo",), {"Pong": ("pong_ppo",)}),
+    "pong": Group(_PONG, {"Pong": _PONG}),
 }
 
 

@@ -68,6 +68,12 @@ def _of_mujoco() -> Iterator[tuple[str, Budget]]:
     for env, published in zoo.items():
         config = f"{MUJOCO}/{env}_ppo_config.py"
         yield f"{env}_ppo", Budget(config, 1_000_000, "serial_onpolicy", published=published, source=ZOO)
+    paper = {"HalfCheetah": 9363.0, "Hopper": 2577.0, "Walker2d": 5174.0, "Ant": 4853.0}
+    for env, published in paper.items():
+        config = f"{MUJOCO}/halfcheetah_crossq_config.py"
+        others = (f"env.env_id={env}-v5", "env.stop_value=1e9")
+        best = Budget(config, 200_000, overrides=others, published=published, source=PAPER)
+        yield f"{env.lower()}_crossq_200k", best
 
 
 def _of_minatar() -> Iterator[tuple[str, Budget]]:
@@ -106,13 +112,11 @@ def _of_teams() -> Iterator[tuple[str, Budget]]:
 
 BUDGETS: dict[str, Budget] = {
     **dict(_of_mujoco()),
-    "hopper_crossq_200k": Budget(f"{MUJOCO}/hopper_crossq_config.py", 200_000, published=2577.0, source=PAPER),
-    "halfcheetah_crossq_200k": Budget(
-        f"{MUJOCO}/halfcheetah_crossq_config.py", 200_000, published=9363.0, source=PAPER
-    ),
     **dict(_of_minatar()),
     **dict(_of_teams()),
     "pong_ppo": Budget("atari/config/pong_ppo_config.py", 1_500_000, "serial_onpolicy", seeds=1),
+    # The first 1,000,000 frames, of which an env step takes four.
+    "pong_rainbow": Budget("atari/config/pong_rainbow_config.py", 250_000, seeds=1),
 }
 
 
