@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ def test_the_page_is_what_the_data_say() -> None:
 
 @pytest.mark.parametrize("create", [{"env": ENV}, {"env": {"type": "cartpole"}, "defaults": "di_engine"}])
 def test_cuda_without_a_gpu_falls_back_in_a_config_of_di_engine(create: dict[str, Any], monkeypatch, caplog) -> None:
+    importlib.import_module(DIZOO)  # one of the configs names the env and not its module
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
     cfg = compiled({"cuda": True}, {**create, "policy": {"type": "dqn"}})
