@@ -18,16 +18,8 @@ DOCS = ROOT / "docs"
 RESULTS = DOCS / "results"
 _MARK = re.compile(r"<!-- results: (?P<group>\w+) -->.*?<!-- end of results -->", re.DOTALL)
 _HEAD = "| | env steps | return, median | lowest to highest | seeds | CPU-hours | published | recorded from |"
-_LABELS = {
-    "sac": "SAC",
-    "tqc": "TQC",
-    "crossq": "CrossQ",
-    "ppo": "PPO",
-    "pqn": "PQN",
-    "sb3": "SB3",
-    "rainbow": "Rainbow",
-}
-_LABELS |= {"mappo": "MAPPO", "qmix": "QMIX", "maddpg": "MADDPG", "masac": "MASAC"}
+_LABELS = {name: name.upper() for name in "sac tqc ppo pqn sb3 mappo qmix maddpg masac".split()}
+_LABELS |= {"crossq": "CrossQ", "rainbow": "Rainbow"}
 Records = dict[str, dict[str, Any]]
 
 
@@ -147,7 +139,7 @@ def _curve(record: Mapping[str, Any], *, by_cpu: bool) -> tuple[Any, Any, Any, A
 
 
 def _label(name: str) -> str:
-    """Return who a curve is of: `halfcheetah_sac_sb3` is 'SAC, SB3'."""
+    """Return the policy that a curve is of: `halfcheetah_sac_sb3` is 'SAC, SB3'."""
     policy, *peer = [part for part in name.split("_") if part in _LABELS]
     return ", ".join(_LABELS[part] for part in (policy, *peer))
 

@@ -131,7 +131,7 @@ _REASONS: dict[str, str] = {
         "of buffers that sample by priority: replay_buffer.type='advanced'"
     ),
     "policy.other.replay_buffer.max_use policy.other.replay_buffer.max_reuse "
-    "policy.other.replay_buffer.max_staleness": ("of buffers that count it: replay_buffer.type='advanced'"),
+    "policy.other.replay_buffer.max_staleness": "of buffers that count it: replay_buffer.type='advanced'",
     "policy.other.replay_buffer.thruput_controller*": "of buffers that limit rates: replay_buffer.type='advanced'",
     "policy.other.replay_buffer.min_sample_ratio": "use thruput_controller.sample_min_limit_ratio of buffer 'advanced'",
     "policy.other.replay_buffer.sliced": "rows of a trajectory stay together where the policy learns from them",
@@ -361,12 +361,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
     **dict.fromkeys(("dqn", "sql", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
     "mdqn": {**_ADVANCED, "policy.collect.n_sample": Default(4)},
     "dqfd": {**_ADVANCED, **_PRIORITIES, "policy.discount_factor": Default(0.99, unless=_DISCOUNT)},
-    "d4pg": {
-        **_DDPG,
-        **_LARGE,
-        **_PRIORITIES,
-        "policy.nstep": Default(3, unless=("policy.learn.nstep",)),
-    },
+    "d4pg": {**_DDPG, **_LARGE, **_PRIORITIES, "policy.nstep": Default(3, unless=("policy.learn.nstep",))},
     "sqn": {
         **_ADVANCED,
         "policy.learn.update_per_collect": Default(16),
