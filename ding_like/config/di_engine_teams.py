@@ -63,7 +63,7 @@ def read_multi_agent(main: Tree, create: Tree, *, quiet: bool) -> None:
 def _name_weights(name: str, learn: Tree) -> None:
     """Put weights of DI-engine's losses where those of a team stand; a value of another form is an unknown key."""
     if name == "wqmix":
-        if "w" in learn:
+        if "w" in learn and "alpha" not in learn:  # with both, "w" is an unknown key
             learn["alpha"] = learn.pop("w")
         if learn.get("wqmix_ow") in (True, False):
             learn["weighting"] = "optimistically" if learn.pop("wqmix_ow") else "centrally"

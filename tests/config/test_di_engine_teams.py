@@ -83,6 +83,7 @@ def test_sizes_of_one_agent_are_left_to_the_env_by_a_policy_that_both_have() -> 
     [
         ("wqmix", dict(w=0.3, wqmix_ow=False), dict(alpha=0.3, weighting="centrally")),
         ("wqmix", dict(wqmix_ow=True), dict(weighting="optimistically")),
+        ("wqmix", dict(w=0.3, alpha=0.1), dict(w=0.3, alpha=0.1)),
         ("qtran", dict(td_weight=1, opt_weight=0.1), dict(opt_weight=0.1)),
         ("qtran", dict(td_weight=2), dict(td_weight=2)),
         ("qmix", dict(w=0.3), dict(w=0.3)),
