@@ -1,7 +1,7 @@
 """HalfCheetah-v5 with PPO; it needs the extra `mujoco`.
 
-Discount, lambda, clip ratio, first deviation, networks and epochs are those of SB3's zoo; the learning rate is larger,
-and falls to 0. With a first deviation of 0.6 and a discount of 0.99 one seed of three stayed at 2,200.
+Short pieces of many envs, returns scaled for the critic alone, advantages as they are, computed afresh for each epoch,
+a small first deviation; chosen by runs of one or two seeds.
 """
 
 from easydict import EasyDict
@@ -11,10 +11,9 @@ main_config = EasyDict(
         exp_name="halfcheetah_ppo_seed0",
         env=dict(
             env_id="HalfCheetah-v5",
-            # Observations and rewards by running statistics; what is reported is the env's own.
+            # Observations by running statistics.
             norm_obs=dict(use_norm=True),
-            norm_reward=dict(use_norm=True, reward_discount=0.98),
-            collector_env_num=16,
+            collector_env_num=64,
             evaluator_env_num=8,
             n_evaluator_episode=8,
             stop_value=11000,
@@ -22,29 +21,28 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.98,
+            recompute_adv=True,
             model=dict(
                 share_encoder=False,
                 encoder_hidden_size_list=[256, 256],
                 actor_head_layer_num=0,
                 critic_head_layer_num=0,
                 activation="relu",
-                initial_sigma=0.135,
+                initial_sigma=0.3,
             ),
             learn=dict(
-                epoch_per_collect=20,
+                epoch_per_collect=10,
                 batch_size=128,
-                learning_rate=1e-4,
-                value_weight=0.58,
-                entropy_weight=0.0004,
-                clip_ratio=0.1,
-                grad_clip_value=0.8,
-                ppo_param_init=False,
+                learning_rate=3e-4,
+                value_weight=0.25,
+                value_norm=True,
+                adv_norm=False,
                 schedule=dict(env_steps=1000000, lr_end=0.0),
             ),
-            # 64 steps of each env.
-            collect=dict(n_sample=1024, gae_lambda=0.92),
-            # 8 minibatches, 20 epochs: every 51,200 env steps.
-            eval=dict(evaluator=dict(eval_freq=8000)),
+            # 32 steps of each env.
+            collect=dict(n_sample=2048, gae_lambda=0.95),
+            # 16 minibatches, 10 epochs: every 51,200 env steps.
+            eval=dict(evaluator=dict(eval_freq=4000)),
         ),
     )
 )
