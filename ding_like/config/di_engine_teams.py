@@ -61,7 +61,7 @@ def read_multi_agent(main: Tree, create: Tree, *, quiet: bool) -> None:
 
 
 def _name_weights(name: str, learn: Tree) -> None:
-    """Put weights of DI-engine's losses where those of a team stand; a value of another form is an unknown key."""
+    """Rename the weights of DI-engine's losses as the policies of teams name them; other values stay unknown keys."""
     if name == "wqmix":
         if "w" in learn and "alpha" not in learn:  # with both, "w" is an unknown key
             learn["alpha"] = learn.pop("w")

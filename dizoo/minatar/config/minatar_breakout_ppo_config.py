@@ -1,7 +1,6 @@
 """MinAtar/Breakout-v1 with PPO; it needs the extra `minatar`. `env.env_id` chooses another of the five games.
 
-Large batches and large steps: with 4,096 rows and a learning rate of 1e-3, Breakout's paddle stood still for good in
-one seed of three.
+Large batches and large steps: with 4,096 rows and a learning rate of 1e-3, one seed of three stayed at a return of 7.
 """
 
 from easydict import EasyDict
