@@ -116,7 +116,9 @@ BUDGETS: dict[str, Budget] = {
     **dict(_of_teams()),
     "pong_ppo": Budget("atari/config/pong_ppo_config.py", 1_500_000, "serial_onpolicy", seeds=1),
     # The first 1,000,000 frames, of which an env step takes four.
-    "pong_rainbow": Budget("atari/config/pong_rainbow_config.py", 250_000, seeds=1),
+    "pong_rainbow": Budget(
+        "atari/config/pong_rainbow_config.py", 250_000, seeds=1, overrides=("policy.eval.evaluator.eval_freq=2500",)
+    ),
 }
 
 
