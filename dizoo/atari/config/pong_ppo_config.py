@@ -19,11 +19,11 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.99,
-            # The network of Mnih et al. 2016, shared by actor and critic: two convolutions, one layer of 256.
+            # The network of Mnih et al. 2015 at half its width, shared by actor and critic.
             model=dict(
-                encoder_hidden_size_list=[16, 32, 256],
-                encoder_kernel_size=[8, 4],
-                encoder_stride=[4, 2],
+                encoder_hidden_size_list=[16, 32, 32, 256],
+                encoder_kernel_size=[8, 4, 3],
+                encoder_stride=[4, 2, 1],
                 actor_head_layer_num=0,
                 critic_head_layer_num=0,
             ),
