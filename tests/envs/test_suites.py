@@ -250,6 +250,18 @@ def test_a_small_game_is_that_of_minatar_seen_channel_by_channel(game: str) -> N
 
 
 @needs("minatar")
+@pytest.mark.parametrize(("given", "limit"), [({}, 10_000), ({"max_episode_steps": 50}, 50)])
+def test_a_submarine_that_is_never_lost_ends_its_episode(given: dict[str, int], limit: int) -> None:
+    env = make("minatar", env_id="MinAtar/Seaquest-v1", **given)
+    env.reset(seed=0)
+    up = env.unwrapped._actions.index(2)
+    for step in range(1, limit + 1):
+        *_, terminated, truncated, _ = env.step(np.int64(up))
+        assert (terminated, truncated) == (False, step == limit)
+    env.close()
+
+
+@needs("minatar")
 def test_a_small_game_shows_each_kind_of_object_in_a_colour_of_its_own() -> None:
     env = gymnasium.make("MinAtar/Breakout-v1", render_mode="rgb_array")
     obs, _ = env.reset(seed=0)

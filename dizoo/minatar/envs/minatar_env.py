@@ -1,8 +1,8 @@
 """MinAtar's games (Young and Tian 2019); env type 'minatar'.
 
 Ids are MinAtar/Asterix-v1, Breakout, Freeway, Seaquest and SpaceInvaders. As in the paper, an action is repeated in
-place of the next one with probability 0.1, and games become harder with time. An episode ends with the game only, of
-which Freeway alone has a clock: `env.max_episode_steps` sets a limit.
+place of the next one with probability 0.1, and games become harder with time. Of the games Freeway alone has a clock,
+and in Seaquest a submarine that stays at the surface is never lost: episodes are truncated after 10,000 steps.
 """
 
 from __future__ import annotations
@@ -86,4 +86,4 @@ for _name, _module in GAMES.items():
 class MinAtarEnv(DiEngineGymEnv):
     """MinAtar game by its id, such as MinAtar/Breakout-v1."""
 
-    config = {**DiEngineGymEnv.config, "env_id": "MinAtar/Breakout-v1"}
+    config = {**DiEngineGymEnv.config, "env_id": "MinAtar/Breakout-v1", "max_episode_steps": 10_000}
