@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ class Measured(NamedTuple):
 def measure(
     contenders: Mapping[str, Contender], *, rounds: int, timeout_s: float, extra: Sequence[str] = ()
 ) -> Measured:
-    """Run every contender once a round; `extra` are further arguments for each of them."""
+    """Run every contender once a round and print what it measured; `extra` are further arguments for each of them."""
     found: dict[tuple[str, str], Series] = {}
     measured = Measured([], {}, {})
     for number in range(rounds):
@@ -60,6 +61,8 @@ def measure(
             except (ContenderError, subprocess.TimeoutExpired) as error:
                 measured.errors[name] = str(error)
                 continue
+            shown = (f"{row['metric']} {row['value']:,} {row['unit']}".rstrip() for row in rows if "metric" in row)
+            print(f"round {number + 1} of {rounds}, {name}: {', '.join(shown)}", file=sys.stderr)
             for row in rows:
                 if "versions" in row:
                     measured.versions[name] = row["versions"]

@@ -45,11 +45,15 @@ def run(*arguments: str, folder: Path, name: str = "two") -> tuple[object, list[
     return left.value.code, [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
-def test_contenders_run_in_turn_and_one_that_fails_is_left_out(printed: dict[str, list[float | Exception]]) -> None:
+def test_contenders_run_in_turn_and_one_that_fails_is_left_out(
+    printed: dict[str, list[float | Exception]], capsys: pytest.CaptureFixture[str]
+) -> None:
     printed.update(x_ours=[1.0, 2.0], x_peer=[3.0, 4.0])
     measured = measure(TWO.contenders, rounds=2, timeout_s=1)
     assert printed["all"] == [1.0, 3.0, 2.0, 4.0]
     assert [(one.name, one.values) for one in measured.series] == [("ours", [1.0, 2.0]), ("peer", [3.0, 4.0])]
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 4 and shown[-1] == "round 2 of 2, peer: speed 4.0 1/s"
 
     printed.update(x_ours=[1.0, 2.0], x_peer=[3.0, subprocess.TimeoutExpired("x_peer", 1)])
     measured = measure(TWO.contenders, rounds=2, timeout_s=1)
