@@ -18,15 +18,17 @@ def beside_d3rlpy() -> str:
         "| data | policy | updates | seeds | score, ours | d3rlpy's | CPU ms an update, ours | its | share |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for (data, method), updates in OFFLINE.items():
-        if (found := load(offline_name(data, method))) is not None:
+    for (data, method, *more), updates in OFFLINE.items():
+        if (found := load(offline_name(data, method, *more))) is not None:
             cells, cpu_ms = [], []
             for name in ("ours", "d3rlpy"):
                 if (name, "score") in found:
                     score = found[name, "score"]
                     cells.append(f"{score['value']:.1f} [{score['lo']:.1f}, {score['hi']:.1f}]")
                     cpu_ms.append(1000.0 / found[name, "updates"]["value"])
-            ratio, seeds = found.get(("ours / d3rlpy", "updates")), found["ours", "score"]["n"]
+            first, num = (*more, 0)[0], found["ours", "score"]["n"]
+            seeds = f"{first} to {first + num - 1}"
+            ratio = found.get(("ours / d3rlpy", "updates"))
             theirs = (cells[1], f"{cpu_ms[1]:.1f}", f"{1.0 / ratio['value']:.2f}") if ratio else ("", "", "")
             lines.append(
                 f"| {data} | {POLICIES[method]} | {updates:,} | {seeds} | {cells[0]} | {theirs[0]} | {cpu_ms[0]:.1f} | "

@@ -51,14 +51,14 @@ def main() -> None:
         policy=dict(type=args.method),
         evaluator=dict(type="never"),
     )
-    policy = serial_pipeline_offline((main_config, create_config), seed=work.SEED, max_iter=args.updates)
+    policy = serial_pipeline_offline((main_config, create_config), seed=args.seed, max_iter=args.updates)
     actor, rng, lanes = adapt_eval_mode(policy.eval_mode).actor, np.random.default_rng(0), np.zeros(1, np.int64)
     is_first = np.zeros(1, bool)
 
     def act(obs: Any) -> Any:
         return actor.act(obs, lanes=lanes, is_first=is_first, rng=rng)["action"]
 
-    data.report(act, updates=args.updates, cpu_s=ClockHook.clock.cpu_s)
+    data.report(act, args, cpu_s=ClockHook.clock.cpu_s)
     emit_versions("torch", "numpy", "gymnasium", "mujoco")
 
 

@@ -29,7 +29,7 @@ def main() -> None:
     args = work.arguments()
     torch.set_num_threads(1)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    d3rlpy.seed(work.SEED)
+    d3rlpy.seed(args.seed)
     data = work.Data(args.data)
     columns = data.columns
     steps = d3rlpy.dataset.MDPDataset(
@@ -53,7 +53,7 @@ def main() -> None:
         logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
     )  # fmt: skip
     clock.stop()
-    data.report(algo.predict, updates=args.updates, cpu_s=clock.cpu_s)
+    data.report(algo.predict, args, cpu_s=clock.cpu_s)
     emit_versions("d3rlpy", "torch", "numpy", "gymnasium", "mujoco")
 
 

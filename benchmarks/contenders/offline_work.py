@@ -22,16 +22,18 @@ from benchmarks.common import emit
 FOLDER = Path(os.environ.get("BENCH_OFFLINE", Path.home() / ".cache/ding_bench/data"))
 BATCH_SIZE, EPISODES = 256, 10
 METHODS = ("bc", "td3_bc", "iql", "rebrac", "cql", "discrete_cql", "discrete_bcq")
-SEED = int(os.environ.get("BENCH_ROUND", "0"))
 
 
 def arguments() -> argparse.Namespace:
-    """Return the policy, the data set and the number of updates that the command line names."""
+    """Return the policy, the data set, the number of updates and the seed, by the command line and the round."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--method", choices=METHODS, required=True)
     parser.add_argument("--data", required=True)
     parser.add_argument("--updates", type=int, required=True)
-    return parser.parse_args()
+    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first round")
+    args = parser.parse_args()
+    args.seed = args.first_seed + int(os.environ.get("BENCH_ROUND", "0"))
+    return args
 
 
 class Data:
@@ -47,11 +49,11 @@ class Data:
         self.is_discrete = self.columns["action"].dtype.kind == "i"
         self._random, self._expert = (float(info["reference"][level]) for level in ("random", "expert"))
 
-    def report(self, act: Callable[[Any], Any], *, updates: int, cpu_s: float) -> None:
+    def report(self, act: Callable[[Any], Any], args: argparse.Namespace, *, cpu_s: float) -> None:
         """Evaluate actions of observations [1, O] in fresh episodes; print scores and speed."""
         env, returns = gymnasium.make(self.env_id), []
         for episode in range(EPISODES):
-            obs, _ = env.reset(seed=10_000 + 100 * SEED + episode)
+            obs, _ = env.reset(seed=10_000 + 100 * args.seed + episode)
             total, ends = 0.0, False
             while not ends:
                 obs, reward, terminated, truncated, _ = env.step(act(np.asarray(obs, np.float32)[None])[0])
@@ -60,6 +62,6 @@ class Data:
         mean = float(np.mean(returns))
         emit("score", round(100.0 * (mean - self._random) / (self._expert - self._random), 2), "")
         emit("return", round(mean, 1), "")
-        emit("updates", round(updates / cpu_s, 2), "updates/cpu-s")
+        emit("updates", round(args.updates / cpu_s, 2), "updates/cpu-s")
         digest = hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in self.columns.values()))
         emit("data", int.from_bytes(digest.digest()[:4], "big"), "")
