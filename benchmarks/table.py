@@ -195,6 +195,7 @@ OFFLINE: dict[tuple[str, str] | tuple[str, str, int], int] = {
     ("halfcheetah/medium", "cql"): 2_000,
     **{("halfcheetah/medium-replay", method): 5_000 for method in ("bc", "td3_bc", "iql")},
     ("halfcheetah/medium-replay", "rebrac"): 20_000,
+    ("halfcheetah/medium-replay", "rebrac", 2): 20_000,
     **{("halfcheetah/expert", method): 5_000 for method in ("bc", "td3_bc")},
     **dict.fromkeys((("hopper/medium", method) for method in ("td3_bc", "iql")), 10_000),
     ("hopper/medium", "bc"): 5_000,
