@@ -26,7 +26,7 @@ def beside_d3rlpy() -> str:
                     score = found[name, "score"]
                     cells.append(f"{score['value']:.1f} [{score['lo']:.1f}, {score['hi']:.1f}]")
                     cpu_ms.append(1000.0 / found[name, "updates"]["value"])
-            first, num = (*more, 0)[0], found["ours", "score"]["n"]
+            first, num = more[0] if more else 0, found["ours", "score"]["n"]
             seeds = f"{first} to {first + num - 1}"
             ratio = found.get(("ours / d3rlpy", "updates"))
             theirs = (cells[1], f"{cpu_ms[1]:.1f}", f"{1.0 / ratio['value']:.2f}") if ratio else ("", "", "")
