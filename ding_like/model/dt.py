@@ -45,13 +45,14 @@ class CausalBlock(nn.Module):
             nn.Dropout(drop_p),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [B, S, W] of tokens [B, S, W]."""
+    def forward(self, x: Tensor, kept: slice = slice(None)) -> Tensor:
+        """Return [B, K, W] for the `kept` ones of tokens [B, S, W]."""
         heads = self.query_key_value(self.norm(x)).unflatten(2, (3, self.num_heads, -1))  # [B, S, 3, H, W / H]
         query, key, value = heads.permute(2, 0, 3, 1, 4)
+        is_seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()[kept]
         drop_p = self.drop_p if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=drop_p, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        mixed = F.scaled_dot_product_attention(query[:, :, kept], key, value, is_seen, drop_p)
+        x = x[:, kept] + self.out(mixed.transpose(1, 2).flatten(2))
         return x + cast(Tensor, self.mlp(x))
 
 
@@ -136,8 +137,11 @@ class DecisionTransformer(nn.Module):
         when = self.of_step(step.clamp(max=self.of_step.num_embeddings - 1))
         parts = (self.of_return(return_to_go.unsqueeze(2)), self.of_obs(features), self.of_action(taken))
         tokens = torch.stack([part + when for part in parts], dim=2).flatten(1, 2)  # [B, 3 T, W]
-        behind = self.blocks(self.tokens(tokens))
-        output: Tensor = self.head(behind.unflatten(1, (-1, 3))[:, :, 1])
+        tokens = self.tokens(tokens)
+        *before, last = self.blocks
+        for block in before:
+            tokens = block(tokens)
+        output: Tensor = self.head(last(tokens, kept=slice(1, None, 3)))  # what is behind the observations
         return output.tanh() if self.continuous else output
 
 
