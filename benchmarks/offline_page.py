@@ -9,7 +9,7 @@ from benchmarks.table import OFFLINE, offline_name
 
 PAGE = ROOT / "docs" / "offline.md"
 POLICIES = {"bc": "BC", "td3_bc": "TD3+BC", "iql": "IQL", "rebrac": "ReBRAC", "cql": "CQL"}
-POLICIES |= {"discrete_cql": "Discrete CQL", "discrete_bcq": "Discrete BCQ"}
+POLICIES |= {"bcq": "BCQ", "dt": "Decision transformer", "discrete_cql": "Discrete CQL", "discrete_bcq": "Discrete BCQ"}
 
 
 def beside_d3rlpy() -> str:

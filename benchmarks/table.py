@@ -193,6 +193,8 @@ OFFLINE: dict[tuple[str, str] | tuple[str, str, int], int] = {
     ("halfcheetah/medium", "rebrac", 4): 30_000,
     ("halfcheetah/medium", "bc"): 5_000,
     ("halfcheetah/medium", "cql"): 2_000,
+    ("halfcheetah/medium", "bcq"): 5_000,
+    ("halfcheetah/medium-replay", "dt"): 1_000,
     **{("halfcheetah/medium-replay", method): 5_000 for method in ("bc", "td3_bc", "iql")},
     ("halfcheetah/medium-replay", "rebrac"): 20_000,
     ("halfcheetah/medium-replay", "rebrac", 2): 20_000,

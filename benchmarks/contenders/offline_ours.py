@@ -27,6 +27,20 @@ POLICIES: dict[str, dict[str, Any]] = {
         model=NETWORK,
         learn=dict(learning_rate_q=3e-4, learning_rate_policy=1e-4, learning_rate_alpha=1e-4, min_q_weight=5.0),
     ),
+    "bcq": dict(
+        model=dict(
+            **{f"{part}_head_hidden_size": [256, 256] for part in ("actor", "critic")},
+            vae_hidden_dims=[256, 256],
+            num_candidates=10,
+        ),
+        learn=dict(num_actions=10),
+    ),
+    "dt": dict(
+        model=dict(h_dim=128),
+        learn=dict(learning_rate=1e-3, batch_size=work.DT_BATCH_SIZE, grad_clip_norm=0.25),
+        rtg_scale=work.DT_RTG_SCALE,
+        warmup_steps=work.DT_WARMUP,
+    ),
     "discrete_cql": dict(model=_Q, learn={}),
     "discrete_bcq": dict(model=_Q, learn={}),
 }
@@ -39,11 +53,11 @@ def main() -> None:
     data, own = work.Data(args.data), POLICIES[args.method]
     ClockHook.clock = Clock()
     hooks = {f"clock_{place}": True for place in ("before_run", "after_run")}
-    learn = {**own["learn"], "batch_size": work.BATCH_SIZE, "learner": dict(hook=hooks)}
+    learn = {"batch_size": work.BATCH_SIZE, **own["learn"], "learner": dict(hook=hooks)}
     main_config = dict(
         exp_name="bench",
         env=dict(env_id=data.env_id, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1e9),
-        policy=dict(model=own["model"], learn=learn, collect=dict(data_path=str(data.path))),
+        policy={**own, "learn": learn, "collect": dict(data_path=str(data.path))},
     )
     create_config = dict(
         env=dict(type="gymnasium"),
@@ -53,10 +67,11 @@ def main() -> None:
     )
     policy = serial_pipeline_offline((main_config, create_config), seed=args.seed, max_iter=args.updates)
     actor, rng, lanes = adapt_eval_mode(policy.eval_mode).actor, np.random.default_rng(0), np.zeros(1, np.int64)
-    is_first = np.zeros(1, bool)
 
-    def act(obs: Any) -> Any:
-        return actor.act(obs, lanes=lanes, is_first=is_first, rng=rng)["action"]
+    def act(obs: Any, reward: float | None) -> Any:
+        if reward is not None and args.method == "dt":
+            actor.observe(lanes, np.array([reward]))
+        return actor.act(obs, lanes=lanes, is_first=np.array([reward is None]), rng=rng)["action"][0]
 
     data.report(act, args, cpu_s=ClockHook.clock.cpu_s)
     emit_versions("torch", "numpy", "gymnasium", "mujoco")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
 
@@ -18,10 +19,48 @@ CONFIGS = {
     "iql": d3rlpy.algos.IQLConfig,
     "rebrac": d3rlpy.algos.ReBRACConfig,
     "cql": d3rlpy.algos.CQLConfig,
+    "bcq": d3rlpy.algos.BCQConfig,
+    "dt": d3rlpy.algos.DecisionTransformerConfig,
     "discrete_bc": d3rlpy.algos.DiscreteBCConfig,
     "discrete_cql": d3rlpy.algos.DiscreteCQLConfig,
     "discrete_bcq": d3rlpy.algos.DiscreteBCQConfig,
 }
+
+
+def _settings(method: str) -> dict[str, Any]:
+    """Return what of a config is not d3rlpy's default, so that it is what ours is."""
+    make = d3rlpy.models.VectorEncoderFactory
+    if method == "rebrac":  # the networks of the paper
+        of_critic = make([256, 256, 256], use_layer_norm=True)
+        return {"actor_encoder_factory": make([256, 256, 256]), "critic_encoder_factory": of_critic}
+    if method == "bcq":
+        return {"n_action_samples": 10}
+    if method == "dt":
+        slow_start = d3rlpy.optimizers.WarmupSchedulerFactory(work.DT_WARMUP)
+        return {
+            "batch_size": work.DT_BATCH_SIZE,
+            "learning_rate": 1e-3,
+            "optim_factory": d3rlpy.optimizers.AdamWFactory(
+                clip_grad_norm=0.25, lr_scheduler_factory=slow_start, weight_decay=1e-4
+            ),
+            "encoder_factory": make([128], exclude_last_activation=True),
+            "activation_type": "gelu",
+            "observation_scaler": d3rlpy.preprocessing.StandardObservationScaler(),
+            "reward_scaler": d3rlpy.preprocessing.MultiplyRewardScaler(1.0 / work.DT_RTG_SCALE),
+        }
+    return {}
+
+
+def _in_context(algo: Any, target_return: float) -> work.Act:
+    """Return the actions of a sequence model that is to reach a return in each episode."""
+    agent = algo.as_stateful_wrapper(target_return=target_return)
+
+    def act(obs: Any, reward: float | None) -> Any:
+        if reward is None:
+            agent.reset()
+        return agent.predict(obs[0], reward or 0.0)
+
+    return act
 
 
 def main() -> None:
@@ -36,15 +75,8 @@ def main() -> None:
         columns["obs"], columns["action"].reshape(len(columns["action"]), -1), columns["reward"],
         terminals=columns["terminated"].astype("float32"), timeouts=columns["truncated"].astype("float32"),
     )  # fmt: skip
-    given = {}
-    if args.method == "rebrac":  # the networks of the paper, and of ours
-        make = d3rlpy.models.VectorEncoderFactory
-        given = {
-            "actor_encoder_factory": make([256, 256, 256]),
-            "critic_encoder_factory": make([256, 256, 256], use_layer_norm=True),
-        }
     name = f"discrete_{args.method}" if data.is_discrete and args.method == "bc" else args.method
-    algo = CONFIGS[name](batch_size=work.BATCH_SIZE, **given).create(device=False)
+    algo = CONFIGS[name](**{"batch_size": work.BATCH_SIZE, **_settings(args.method)}).create(device=False)
     algo.build_with_dataset(steps)
     clock = Clock()
     clock.start()
@@ -53,7 +85,8 @@ def main() -> None:
         logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
     )  # fmt: skip
     clock.stop()
-    data.report(algo.predict, args, cpu_s=clock.cpu_s)
+    act = _in_context(algo, data.best_return) if args.method == "dt" else lambda obs, _: algo.predict(obs)[0]
+    data.report(act, args, cpu_s=clock.cpu_s)
     emit_versions("d3rlpy", "torch", "numpy", "gymnasium", "mujoco")
 
 

@@ -21,7 +21,12 @@ from benchmarks.common import emit
 
 FOLDER = Path(os.environ.get("BENCH_OFFLINE", Path.home() / ".cache/ding_bench/data"))
 BATCH_SIZE, EPISODES = 256, 10
-METHODS = ("bc", "td3_bc", "iql", "rebrac", "cql", "discrete_cql", "discrete_bcq")
+METHODS = ("bc", "td3_bc", "iql", "rebrac", "cql", "bcq", "dt", "discrete_cql", "discrete_bcq")
+# Batches of whole contexts, and what returns to go are divided by.
+DT_BATCH_SIZE, DT_RTG_SCALE, DT_WARMUP = 64, 1000.0, 500
+
+# Gives the action of an observation [1, O] and the reward of the action before, None as an episode begins.
+Act = Callable[[Any, float | None], Any]
 
 
 def arguments() -> argparse.Namespace:
@@ -49,14 +54,22 @@ class Data:
         self.is_discrete = self.columns["action"].dtype.kind == "i"
         self._random, self._expert = (float(info["reference"][level]) for level in ("random", "expert"))
 
-    def report(self, act: Callable[[Any], Any], args: argparse.Namespace, *, cpu_s: float) -> None:
-        """Evaluate actions of observations [1, O] in fresh episodes; print scores and speed."""
+    @property
+    def best_return(self) -> float:
+        """Highest return of a whole episode."""
+        ends = np.flatnonzero(self.columns["terminated"] | self.columns["truncated"])
+        sums = np.cumsum(self.columns["reward"], dtype=np.float64)[ends]
+        return float(np.diff(sums, prepend=0.0).max())
+
+    def report(self, act: Act, args: argparse.Namespace, *, cpu_s: float) -> None:
+        """Evaluate actions in fresh episodes; print scores and speed."""
         env, returns = gymnasium.make(self.env_id), []
         for episode in range(EPISODES):
             obs, _ = env.reset(seed=10_000 + 100 * args.seed + episode)
-            total, ends = 0.0, False
+            total, ends, reward = 0.0, False, None
             while not ends:
-                obs, reward, terminated, truncated, _ = env.step(act(np.asarray(obs, np.float32)[None])[0])
+                action = act(np.asarray(obs, np.float32)[None], reward)
+                obs, reward, terminated, truncated, _ = env.step(action)
                 total, ends = total + float(reward), terminated or truncated
             returns.append(total)
         mean = float(np.mean(returns))

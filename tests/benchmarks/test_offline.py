@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from benchmarks import offline_page
 from benchmarks.contenders import offline_work
@@ -16,6 +21,23 @@ def test_seeds_of_a_second_recording_follow_those_of_the_first(monkeypatch: pyte
         for contender in benchmark.contenders.values():
             monkeypatch.setattr("sys.argv", [contender.script, *contender.args])
             assert offline_work.arguments().seed == seed
+
+
+def test_the_return_to_reach_is_that_of_the_best_whole_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {
+        "obs": np.zeros((6, 2), np.float32),
+        "action": np.zeros((6, 1), np.float32),
+        "reward": np.array([1, 2, -4, 2, 2, 9], np.float32),
+        "terminated": np.array([0, 1, 0, 0, 0, 0], bool),
+        "truncated": np.array([0, 0, 0, 0, 1, 0], bool),
+    }
+    info = {"env_id": "Pendulum-v1", "reference": {"random": 0.0, "expert": 1.0}}
+    save_file(columns, tmp_path / "cut.safetensors", metadata={"info": json.dumps(info)})
+    monkeypatch.setattr(offline_work, "FOLDER", tmp_path)
+
+    assert offline_work.Data("cut").best_return == 3.0  # not 9, of the episode that is cut
 
 
 def test_the_page_names_the_seeds_of_each_recording(monkeypatch: pytest.MonkeyPatch) -> None:
