@@ -23,9 +23,7 @@ def test_seeds_of_a_second_recording_follow_those_of_the_first(monkeypatch: pyte
             assert offline_work.arguments().seed == seed
 
 
-def test_the_return_to_reach_is_that_of_the_best_whole_episode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_return_to_reach_is_that_of_the_best_whole_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {
         "obs": np.zeros((6, 2), np.float32),
         "action": np.zeros((6, 1), np.float32),
