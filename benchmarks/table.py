@@ -201,6 +201,7 @@ OFFLINE: dict[tuple[str, str] | tuple[str, str, int], int] = {
     **{("halfcheetah/expert", method): 5_000 for method in ("bc", "td3_bc")},
     # After 5,000 updates neither is above random actions by more than its seeds differ.
     ("halfcheetah/expert", "iql"): 20_000,
+    ("halfcheetah/expert", "iql", 4): 20_000,
     **dict.fromkeys((("hopper/medium", method) for method in ("td3_bc", "iql")), 10_000),
     ("hopper/medium", "bc"): 5_000,
     **{(f"hopper/{level}", method): 5_000 for level in ("medium-replay", "expert") for method in ("bc", "td3_bc")},
