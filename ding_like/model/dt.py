@@ -100,8 +100,9 @@ class DecisionTransformer(nn.Module):
         self.tokens = nn.Sequential(nn.LayerNorm(h_dim), nn.Dropout(drop_p))
         self.blocks = nn.Sequential(*(CausalBlock(h_dim, n_heads, drop_p) for _ in range(n_blocks)))
         self.head = nn.Sequential(nn.LayerNorm(h_dim), nn.Linear(h_dim, num_actions))
-        for module in (*self.blocks.modules(), *self.head, self.of_return, self.of_obs, self.of_action, self.of_step):
-            if isinstance(module, (nn.Linear, nn.Embedding)):  # as GPT-2 begins
+        # Blocks begin as GPT-2's. So does what is added for the step, and is small beside what it is added to.
+        for module in (*self.blocks.modules(), *self.head, self.of_step):
+            if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
