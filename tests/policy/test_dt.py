@@ -18,7 +18,7 @@ from ding_like.data.demonstrations import Demonstrations
 from ding_like.data.rollout import Rollout
 from ding_like.entry import resume_pipeline, serial_pipeline_offline
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.dt import DecisionTransformer
+from ding_like.model.dt import CausalBlock, DecisionTransformer
 from ding_like.pipeline.data_set import DataSet
 from ding_like.policy.dt import ContextActor, DTPolicy
 from ding_like.policy.rows import ContextRows
@@ -203,6 +203,50 @@ def test_what_comes_later_changes_nothing_and_all_that_came_before_does(continuo
 def test_sizes_that_do_not_fit_are_refused(sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         DecisionTransformer(3, 2, **sizes)
+
+
+def block_slowly(block: CausalBlock, tokens: Tensor) -> Tensor:
+    """Return a block's [S, W] of one sequence [S, W], token by token and head by head."""
+    wide = block.query_key_value(block.norm(tokens))
+    query, key, value = (part.chunk(block.num_heads, dim=1) for part in wide.chunk(3, dim=1))
+    found = []
+    for place, token in enumerate(tokens):
+        mixed = []
+        for q, k, v in zip(query, key, value, strict=True):
+            likeness = k[: place + 1] @ q[place] / q.shape[1] ** 0.5
+            mixed.append(torch.softmax(likeness, dim=0) @ v[: place + 1])
+        token = token + block.out(torch.cat(mixed))
+        found.append(token + block.mlp(token))
+    return torch.stack(found)
+
+
+def test_actions_are_read_behind_the_observations_from_all_blocks() -> None:
+    model, steps = model_of(continuous=True), 3
+    obs, action, left = torch.randn(1, steps, 3), torch.rand(1, steps, 2), torch.randn(1, steps)
+    time = torch.arange(steps)[None]
+    parts = model.of_return(left[..., None]), model.of_obs(obs), model.of_action(action)
+    tokens = model.tokens(torch.stack([part[0] + model.of_step(time)[0] for part in parts], dim=1).flatten(0, 1))
+    for block in model.blocks:
+        assert isinstance(block, CausalBlock)
+        tokens = block_slowly(block, tokens)
+
+    torch.testing.assert_close(model.actor(obs, action, left, time)[0], model.head(tokens[1::3]).tanh())
+
+
+def test_attention_is_dropped_out_while_it_is_trained() -> None:
+    block = CausalBlock(8, 2, 0.0)
+    block.drop_p = 0.5  # of the attention alone
+    tokens = torch.randn(2, 6, 8)
+    assert not torch.equal(block(tokens), block(tokens))
+    block.eval()
+    assert torch.equal(block(tokens), block(tokens))
+
+
+def test_the_number_of_a_step_is_embedded_small_beside_what_it_is_added_to() -> None:
+    model = DecisionTransformer(3, 2, continuous=True)
+    of_step = model.of_step.weight.square().mean()
+    for part, size in ((model.of_return, 1), (model.of_obs, 3), (model.of_action, 2)):
+        assert part(torch.randn(1000, size)).square().mean() > 100 * of_step
 
 
 # ---- the loss
