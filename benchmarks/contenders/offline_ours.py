@@ -13,6 +13,7 @@ from benchmarks.contenders import offline_work as work
 from benchmarks.contenders.imitate_ours import ClockHook
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry import serial_pipeline_offline
+from ding_like.types import SeesRewards
 from ding_like.worker import register_learner_hook
 
 NETWORK = dict(actor_head_hidden_size=256, critic_head_hidden_size=256)
@@ -36,8 +37,8 @@ POLICIES: dict[str, dict[str, Any]] = {
         learn=dict(num_actions=10),
     ),
     "dt": dict(
-        model=dict(h_dim=128),
-        learn=dict(learning_rate=1e-3, batch_size=work.DT_BATCH_SIZE, grad_clip_norm=0.25),
+        model=dict(h_dim=work.DT_WIDTH),
+        learn=dict(learning_rate=work.DT_RATE, batch_size=work.DT_BATCH_SIZE, grad_clip_norm=work.DT_CLIP),
         rtg_scale=work.DT_RTG_SCALE,
         warmup_steps=work.DT_WARMUP,
     ),
@@ -69,7 +70,7 @@ def main() -> None:
     actor, rng, lanes = adapt_eval_mode(policy.eval_mode).actor, np.random.default_rng(0), np.zeros(1, np.int64)
 
     def act(obs: Any, reward: float | None) -> Any:
-        if reward is not None and args.method == "dt":
+        if reward is not None and isinstance(actor, SeesRewards):
             actor.observe(lanes, np.array([reward]))
         return actor.act(obs, lanes=lanes, is_first=np.array([reward is None]), rng=rng)["action"][0]
 

@@ -39,11 +39,11 @@ def _settings(method: str) -> dict[str, Any]:
         slow_start = d3rlpy.optimizers.WarmupSchedulerFactory(work.DT_WARMUP)
         return {
             "batch_size": work.DT_BATCH_SIZE,
-            "learning_rate": 1e-3,
+            "learning_rate": work.DT_RATE,
             "optim_factory": d3rlpy.optimizers.AdamWFactory(
-                clip_grad_norm=0.25, lr_scheduler_factory=slow_start, weight_decay=1e-4
+                clip_grad_norm=work.DT_CLIP, lr_scheduler_factory=slow_start, weight_decay=1e-4
             ),
-            "encoder_factory": make([128], exclude_last_activation=True),
+            "encoder_factory": make([work.DT_WIDTH], exclude_last_activation=True),
             "activation_type": "gelu",
             "observation_scaler": d3rlpy.preprocessing.StandardObservationScaler(),
             "reward_scaler": d3rlpy.preprocessing.MultiplyRewardScaler(1.0 / work.DT_RTG_SCALE),

@@ -22,8 +22,9 @@ from benchmarks.common import emit
 FOLDER = Path(os.environ.get("BENCH_OFFLINE", Path.home() / ".cache/ding_bench/data"))
 BATCH_SIZE, EPISODES = 256, 10
 METHODS = ("bc", "td3_bc", "iql", "rebrac", "cql", "bcq", "dt", "discrete_cql", "discrete_bcq")
-# Batches of whole contexts, and what returns to go are divided by.
-DT_BATCH_SIZE, DT_RTG_SCALE, DT_WARMUP = 64, 1000.0, 500
+# Of the decision transformer: contexts of a batch, width, learning rate, updates over which it grows, norm of the
+# gradient, and what returns to go are divided by.
+DT_BATCH_SIZE, DT_WIDTH, DT_RATE, DT_WARMUP, DT_CLIP, DT_RTG_SCALE = 64, 128, 1e-3, 500, 0.25, 1000.0
 
 # Gives the action of an observation [1, O] and the reward of the action before, None as an episode begins.
 Act = Callable[[Any, float | None], Any]

@@ -98,7 +98,7 @@ class DecisionTransformer(nn.Module):
         self.of_action = nn.Linear(num_actions, h_dim)
         self.of_step = nn.Embedding(max_timestep, h_dim)
         self.tokens = nn.Sequential(nn.LayerNorm(h_dim), nn.Dropout(drop_p))
-        self.blocks = nn.Sequential(*(CausalBlock(h_dim, n_heads, drop_p) for _ in range(n_blocks)))
+        self.blocks = nn.ModuleList(CausalBlock(h_dim, n_heads, drop_p) for _ in range(n_blocks))
         self.head = nn.Sequential(nn.LayerNorm(h_dim), nn.Linear(h_dim, num_actions))
         # Blocks begin as GPT-2's. So does what is added for the step, and is small beside what it is added to.
         for module in (*self.blocks.modules(), *self.head, self.of_step):
