@@ -28,7 +28,7 @@ CONFIGS = {
 
 
 def _settings(method: str) -> dict[str, Any]:
-    """Return what of a config is not d3rlpy's default, so that it is what ours is."""
+    """Return those settings of our policy that are not d3rlpy's defaults, by d3rlpy's names."""
     make = d3rlpy.models.VectorEncoderFactory
     if method == "rebrac":  # the networks of the paper
         of_critic = make([256, 256, 256], use_layer_norm=True)
@@ -52,7 +52,7 @@ def _settings(method: str) -> dict[str, Any]:
 
 
 def _in_context(algo: Any, target_return: float) -> work.Act:
-    """Return the actions of a sequence model that is to reach a return in each episode."""
+    """Return a function that takes the actions of a sequence model, which is to reach a return in each episode."""
     agent = algo.as_stateful_wrapper(target_return=target_return)
 
     def act(obs: Any, reward: float | None) -> Any:

@@ -100,7 +100,7 @@ class DecisionTransformer(nn.Module):
         self.tokens = nn.Sequential(nn.LayerNorm(h_dim), nn.Dropout(drop_p))
         self.blocks = nn.ModuleList(CausalBlock(h_dim, n_heads, drop_p) for _ in range(n_blocks))
         self.head = nn.Sequential(nn.LayerNorm(h_dim), nn.Linear(h_dim, num_actions))
-        # Blocks begin as GPT-2's. So does what is added for the step, and is small beside what it is added to.
+        # Begun as GPT-2's, the step's embedding is small beside those it is added to, which begin as linear layers do.
         for module in (*self.blocks.modules(), *self.head, self.of_step):
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
