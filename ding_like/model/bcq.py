@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ding_like.data.batch import map_obs
 from ding_like.model.encoder import ObsShape, lay_out
-from ding_like.model.layers import Activation, LinearStack, ObsTensor, as_sizes, build_mlp
+from ding_like.model.layers import Activation, LinearStack, ObsTensor, as_sizes, build_mlp, check_noise
 from ding_like.model.q_networks import QNetwork, one_action
 from ding_like.model.qac import Critic
 from ding_like.utils.registries import MODEL_REGISTRY
@@ -75,9 +75,9 @@ class VAE(nn.Module):
 class BCQ(nn.Module):
     """VAE of the data's actions, perturbation, `actor(obs, action) -> [B, A]`, and two critics, which share no weights.
 
-    `act` chooses among the actions of `num_candidates` latents, which are drawn once and kept, so that the choice is a
-    function of the observation. Sizes are widths of hidden layers; images are encoded for each part by the network of
-    Mnih et al. 2015. Raises ConfigError for sizes that do not fit.
+    `act` chooses among the actions of `num_candidates` latents, for which it is given `noise_size` standard normal
+    numbers. Sizes are widths of hidden layers; images are encoded for each part by the network of Mnih et al. 2015.
+    Raises ConfigError for sizes that do not fit.
     """
 
     latents: Tensor
@@ -110,13 +110,20 @@ class BCQ(nn.Module):
         sizes = as_sizes("vae_hidden_dims", vae_hidden_dims)
         self.vae = VAE(obs_shape, num_actions, sizes, activation=activation)
         self.register_buffer("latents", cut_latents(torch.randn(num_candidates, self.vae.num_latents)))
+        self.noise_size = self.latents.numel()
 
-    def act(self, obs: ObsTensor) -> Tensor:
-        """Return the candidates [B, A] that the first critic values most."""
+    def act(self, obs: ObsTensor, noise: Tensor | None = None) -> Tensor:
+        """Return the candidates [B, A] that the first critic values most.
+
+        Noise is [P], or [B, P] for rows of their own; without, latents are those drawn with the weights, so that the
+        choice is a function of the observation.
+        """
         number = len(self.latents)
         repeated = map_obs(lambda part: part.repeat_interleave(number, dim=0), obs)
         batch = len(next(iter(repeated.values())) if isinstance(repeated, dict) else repeated) // number
-        action = self.actor(repeated, self.vae.decode(repeated, self.latents.repeat(batch, 1)))
+        check_noise(noise, batch, self.noise_size)
+        latents = self.latents if noise is None else cut_latents(noise.clone()).view(-1, self.vae.num_latents)
+        action = self.actor(repeated, self.vae.decode(repeated, latents.repeat(batch * number // len(latents), 1)))
         best = self.critic(repeated, action, 1).view(batch, number).argmax(dim=1)
         return cast(Tensor, action.view(batch, number, -1)[torch.arange(batch, device=best.device), best])
 

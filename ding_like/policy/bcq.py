@@ -11,7 +11,8 @@ mean and deviation, z ~ N(m, s), and latents z_k ~ N(0, 1) cut to [-0.5, 0.5], t
     critic_loss = sum_i mean(weight * (Q_i(obs, u) - y)^2)                          l is `learn.lmbda`
     actor_loss  = -mean(Q_1(obs, xi(obs, D(obs, z_1))))
 
-y is R alone if terminated. The policy takes the best of `model.num_candidates` such actions by Q_1.
+y is R alone if terminated. The policy takes the best of `model.num_candidates` such actions by Q_1, with latents of
+their own in each step.
 
 Discrete actions (Fujimoto et al. 2019b): DQN with a second head G on its encoder, which imitates the data. Actions
 whose probability is at least tau = `learn.threshold` of the largest are allowed; the loss is
@@ -41,6 +42,7 @@ from ding_like.policy.offline import FromData
 from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows
 from ding_like.policy.trained_network import TrainedNetwork
 from ding_like.rl_utils.distributions import FORBIDDEN, allowed_logits
+from ding_like.rl_utils.exploration import gaussian_noise
 from ding_like.rl_utils.td import log_softmax, nstep_td_target
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, SHARE, Bounds
@@ -96,7 +98,9 @@ class BCQPolicy(FromData, OffPolicyActorCritic):
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         sigma = self._cfg.collect.noise_sigma if explores else 0.0
         choose = GaussianNoise(self._action_range(), sigma)
-        return ForwardActor(NetworkForward(self._model.act, None, self._device), choose)
+        size = getattr(self._model, "noise_size", 0)  # a model of the user's own may do without
+        draw_noise = partial(gaussian_noise, size=size, sigma=1.0) if size else None
+        return ForwardActor(NetworkForward(self._model.act, None, self._device), choose, draw_noise=draw_noise)
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of auto-encoder, critics and perturbation; priorities are absolute TD errors [B]."""

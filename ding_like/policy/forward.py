@@ -5,7 +5,8 @@ among them. `best(output, mask)` is what it chooses of tensors without exploring
 
 The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`): in this process, or on an
 inference server, which an `ActorPart` asks. Exploration stays with the actor, with its random numbers: the choice, and
-the noise of noisy networks (Fortunato et al. 2018), which goes to the server as a column. So does recurrent state: each
+the noise that a network takes, such as that of noisy ones (Fortunato et al. 2018), which goes to the server as a
+column. So does recurrent state: each
 request brings it and each reply returns it, and rows hold it. Actors have no torch: what needs it imports it.
 """
 
@@ -37,7 +38,6 @@ from ding_like.rl_utils.exploration import (
     ActionRange,
     check_some_legal,
     epsilon_greedy,
-    factorised_noise,
     gaussian_noise,
     greedy_action,
 )
@@ -216,10 +216,10 @@ _NO_STATE: dict[str, Array] = {}
 class NetworkForward:
     """`Forward` of a feed-forward network on a device of this process.
 
-    `run` is the network's own method, from tensors or dicts of them, and the noise of a noisy network, to a tensor.
-    `module`, if given, computes the same, with `then` applied to what it gives: small MLPs on the CPU run on live numpy
-    views of its weights, faster than through torch. Noise is one for all rows [P] or one for each [R, P]; None: the
-    mean weights.
+    `run` is the network's own method, from tensors or dicts of them, and noise, to a tensor. `module`, if given,
+    computes the same, with `then` applied to what it gives: small MLPs on the CPU run on live numpy views of its
+    weights, faster than through torch. Noise is one for all rows [P] or one for each [R, P]; without, noisy networks
+    have their mean weights.
     """
 
     initial_state: Mapping[str, Array] = _NO_STATE
@@ -355,14 +355,14 @@ class ForwardActor(LaneState):
     """Actor that splits the mask from the observation, runs a network and chooses among its outputs.
 
     Recurrent state, where the network has any, is kept by lane and reset with every episode. The rows of such an actor
-    hold what the network was given, as columns `state/<name>` [R, S...]. A noisy network is run under `noise_size`
-    numbers, drawn for each lane in each step.
+    hold what the network was given, as columns `state/<name>` [R, S...]. A network that takes noise is run under what
+    `draw_noise(R, rng=rng)` gives [R, P] in each step.
     """
 
-    def __init__(self, forward: Forward, choose: Choose, *, noise_size: int = 0) -> None:
+    def __init__(self, forward: Forward, choose: Choose, *, draw_noise: Callable[..., Array] | None = None) -> None:
         self.forward = forward  # may be replaced by one that computes the same elsewhere: `policy/forward.py`
         self.choose = choose  # among the network's outputs
-        self._noise_size = noise_size
+        self._draw_noise = draw_noise
         super().__init__(forward.initial_state)
 
     def act(
@@ -375,8 +375,8 @@ class ForwardActor(LaneState):
         """
         obs, mask = split_mask(obs)
         given: Mapping[str, Array] = _NO_STATE
-        if self._noise_size:
-            given = {"noise": factorised_noise(len(lanes), self._noise_size, rng=rng)}
+        if self._draw_noise is not None:
+            given = {"noise": self._draw_noise(len(lanes), rng=rng)}
         if not self._columns:
             return self.choose(self.forward(obs, given)[0], mask, rng, setting)
         state = self.begin(self.take(lanes, is_first), is_first, rng)
@@ -428,7 +428,7 @@ class RemoteForward:
         self.initial_state = initial_state
 
     def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
-        """Return (output [R, ...], new state [R, S...]); `state` has the noise of noisy networks too."""
+        """Return (output [R, ...], new state [R, S...]); `state` has the network's noise too."""
         assert self.network is not None, "the actor's owner connects it first"
         columns = {name: column for name, column in state.items() if name not in self.initial_state}
         reply = self.network.evaluate_model(obs, columns, state={name: state[name] for name in self.initial_state})

@@ -45,9 +45,9 @@ class IDQNPolicy(TeamPolicy, DQNPolicy):
         return {"A": self._team.num_actions}
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
-        one = super()._make_actor(explores=explores)
-        noise_size = getattr(self._model, "noise_size", 0) if explores else 0
-        return ForwardActor(ByAgent(one.forward, self._team.num_agents), one.choose, noise_size=noise_size)
+        actor = super()._make_actor(explores=explores)
+        actor.forward = ByAgent(actor.forward, self._team.num_agents)
+        return actor
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield the rows of all agents that were alive, or, of several learners, this one's share of them."""

@@ -33,7 +33,7 @@ from ding_like.model.optimizer import FlatOptimizer
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.sharing import GradNoise, Moving
-from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
+from ding_like.rl_utils.exploration import factorised_noise, get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, RowLoss, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array, Config, Info, State
 from ding_like.utils.bounds import FROM_1, SHARE, SHARE_ABOVE_0, Bounds
@@ -187,9 +187,9 @@ class ValueBasedPolicy(EpsilonPolicy):
         # Any: it is a ByHand where there is a twin.
         family: Any = self._family
         then = None if twin is None else family.expected_by_hand
-        noise_size = getattr(self._model, "noise_size", 0) if explores else 0
         values = NetworkForward(expected, twin, self._device, then=then)
-        return ForwardActor(values, self._choice(explores=explores), noise_size=noise_size)
+        draw_noise = partial(factorised_noise, size=self._model.noise_size) if explores and self._draws else None
+        return ForwardActor(values, self._choice(explores=explores), draw_noise=draw_noise)
 
     def _choice(self, *, explores: bool) -> Choose:
         """Return how an action is chosen among its values."""

@@ -74,16 +74,21 @@ def test_an_update_equals_a_slow_walk_over_rows(case: str) -> None:
         torch.testing.assert_close(found, torch.cat([each.flatten() for each in gradient]), rtol=1e-4, atol=1e-6)
 
 
-def test_the_best_of_the_candidates_is_taken() -> None:
+@pytest.mark.parametrize("form", ["acting", "one noise", "exported"])
+def test_the_best_of_the_candidates_is_taken(form: str) -> None:
     policy, obs = make(), make_batch(5)["obs"]
     model = policy.get_attribute("model")
+    normal = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 9 * LATENTS), dtype=np.float32))
+    latents = normal.clamp(-0.5, 0.5).view(5, 9, LATENTS)  # of each row its own
 
-    found = (act(policy.eval_mode.actor, obs) - CENTRE) / HALF
+    if form == "acting":
+        found = (act(policy.eval_mode.actor, obs) - CENTRE) / HALF
+    else:
+        latents = (latents[0] if form == "one noise" else model.latents).expand(5, 9, LATENTS)
+        found = model.act(torch.from_numpy(obs), *((normal[0],) if form == "one noise" else ())).detach().numpy()
 
-    for row, action in zip(torch.from_numpy(obs), found, strict=True):
-        candidates = [
-            perturbed(model.actor, row[None], model.vae.decode(row[None], latent[None])) for latent in model.latents
-        ]
+    for row, own, action in zip(torch.from_numpy(obs), latents, found, strict=True):
+        candidates = [perturbed(model.actor, row[None], model.vae.decode(row[None], latent[None])) for latent in own]
         best = max(candidates, key=lambda each, row=row: model.critic(row[None], each)[0].item())
         np.testing.assert_allclose(action, best[0].detach().numpy(), rtol=1e-4, atol=1e-5)
 
