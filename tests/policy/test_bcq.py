@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.errors import SchemaError
 from tests.policy.continuous import CASES, CENTRE, HALF, act, double, make_batch, make_policy, td_target, tensors, train
 from tests.policy.values import ACTIONS, make_rows, with_masks
 from tests.policy.values import make_policy as make_discrete
@@ -91,6 +92,17 @@ def test_the_best_of_the_candidates_is_taken(form: str) -> None:
         candidates = [perturbed(model.actor, row[None], model.vae.decode(row[None], latent[None])) for latent in own]
         best = max(candidates, key=lambda each, row=row: model.critic(row[None], each)[0].item())
         np.testing.assert_allclose(action, best[0].detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_noise_of_another_size_is_refused_and_what_is_given_stays_as_it_is() -> None:
+    model = make().get_attribute("model")
+    obs, noise = torch.zeros(5, 3), torch.full((5, model.noise_size), 2.0)
+
+    model.act(obs, noise)
+
+    assert (noise == 2.0).all()
+    with pytest.raises(SchemaError, match=r"draw `noise_size` numbers"):
+        model.act(obs, noise[:, 1:])
 
 
 def test_actions_stay_near_those_of_the_data_though_others_look_better() -> None:
