@@ -203,8 +203,13 @@ OFFLINE: dict[tuple[str, str] | tuple[str, str, int], int] = {
     ("halfcheetah/expert", "iql"): 20_000,
     ("halfcheetah/expert", "iql", 4): 20_000,
     **dict.fromkeys((("hopper/medium", method) for method in ("td3_bc", "iql")), 10_000),
+    ("hopper/medium", "rebrac"): 20_000,
     ("hopper/medium", "bc"): 5_000,
-    **{(f"hopper/{level}", method): 5_000 for level in ("medium-replay", "expert") for method in ("bc", "td3_bc")},
+    **{
+        (f"hopper/{level}", method): 5_000
+        for level in ("medium-replay", "expert")
+        for method in ("bc", "td3_bc", "iql")
+    },
     **dict.fromkeys((("pendulum/medium", method) for method in ("bc", "td3_bc", "iql")), 5_000),
     **dict.fromkeys((("cartpole/medium", method) for method in ("bc", "discrete_cql", "discrete_bcq")), 5_000),
 }
