@@ -38,6 +38,7 @@ from ding_like.envs.factory import make_lane_env
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers.common import DiscreteAction, ObsNorm
 from ding_like.errors import CheckpointError, ConfigError, DingError
+from ding_like.policy.forward import ForwardActor
 from ding_like.types import Array, Json, SeesRewards
 from ding_like.utils.registries import pip_line
 
@@ -289,12 +290,15 @@ def _checked_target(target: Path, to: Format) -> Path:
 
 
 def exportable_agent(description: AgentDescription, checkpoint: Path) -> Agent:
-    """Return the agent whose client applies the wrappers that a file cannot."""
+    """Return the agent whose client applies the wrappers that a file cannot, and whose network is run without noise."""
     first = len(description.layers)
     while first > 0 and _is_exportable(description, first - 1):
         first -= 1
     split = description.split_at(first).with_action_rows()
-    return Agent(description, checkpoint, device="cpu", split=split, modes=["eval"])
+    agent = Agent(description, checkpoint, device="cpu", split=split, modes=["eval"])
+    if isinstance(agent.actor, ForwardActor):
+        agent.actor.draw_noise = None  # a file has no random numbers
+    return agent
 
 
 def _is_exportable(description: AgentDescription, place: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -118,14 +118,16 @@ class BCQ(nn.Module):
         Noise is [P], or [B, P] for rows of their own; without, latents are those drawn with the weights, so that the
         choice is a function of the observation.
         """
-        number = len(self.latents)
-        repeated = map_obs(lambda part: part.repeat_interleave(number, dim=0), obs)
-        batch = len(next(iter(repeated.values())) if isinstance(repeated, dict) else repeated) // number
+        number, num_latents = self.latents.shape
+        batch = (next(iter(obs.values())) if isinstance(obs, Mapping) else obs).shape[0]
         check_noise(noise, batch, self.noise_size)
-        latents = self.latents if noise is None else cut_latents(noise.clone()).view(-1, self.vae.num_latents)
-        action = self.actor(repeated, self.vae.decode(repeated, latents.repeat(batch * number // len(latents), 1)))
-        best = self.critic(repeated, action, 1).view(batch, number).argmax(dim=1)
-        return cast(Tensor, action.view(batch, number, -1)[torch.arange(batch, device=best.device), best])
+        own = self.latents.flatten() if noise is None else cut_latents(noise.clone())
+        latents = own.expand(batch, -1).reshape(-1, num_latents)
+        repeated = map_obs(lambda part: part.repeat_interleave(number, dim=0), obs)
+        action = self.actor(repeated, self.vae.decode(repeated, latents))
+        best = self.critic(repeated, action, 1).view(-1, number).argmax(dim=1)
+        candidates = action.view(-1, number, action.shape[1])
+        return cast(Tensor, candidates[torch.arange(batch, device=best.device), best])
 
     forward = act
 

@@ -362,7 +362,7 @@ class ForwardActor(LaneState):
     def __init__(self, forward: Forward, choose: Choose, *, draw_noise: Callable[..., Array] | None = None) -> None:
         self.forward = forward  # may be replaced by one that computes the same elsewhere: `policy/forward.py`
         self.choose = choose  # among the network's outputs
-        self._draw_noise = draw_noise
+        self.draw_noise = draw_noise  # None: the network is run without
         super().__init__(forward.initial_state)
 
     def act(
@@ -375,8 +375,8 @@ class ForwardActor(LaneState):
         """
         obs, mask = split_mask(obs)
         given: Mapping[str, Array] = _NO_STATE
-        if self._draw_noise is not None:
-            given = {"noise": self._draw_noise(len(lanes), rng=rng)}
+        if self.draw_noise is not None:
+            given = {"noise": self.draw_noise(len(lanes), rng=rng)}
         if not self._columns:
             return self.choose(self.forward(obs, given)[0], mask, rng, setting)
         state = self.begin(self.take(lanes, is_first), is_first, rng)

@@ -33,8 +33,9 @@ WRAPPED = {
 }
 STACKED = {name: ["frame_stack"] for name in ("stacked frames", "stacked box", "normalised stacks", "hybrid stacked")}
 STACKED |= {"flat": ["FlattenObservation"]}
+IN_TORCHSCRIPT = [name for name, case in ACTING.items() if case.policy != "dt"]  # which needs rewards
 IN_ONNX = ["dqn", "c51 dueling", "rainbow", "iqn", "fqf", "r2d2 gru", "drqn", "ppo several", "ppo box", "sac", "pdqn"]
-IN_ONNX += ["ppo hybrid", "ppo_recurrent", "qmix", "discrete_sac"]
+IN_ONNX += ["ppo hybrid", "ppo_recurrent", "qmix", "discrete_sac", "bcq"]
 IN_ONNX += ["idqn", "mappo", "mappo_recurrent", "happo box", "maddpg", "masac"]
 
 
@@ -44,7 +45,9 @@ def _exported(run: Run, to: Any) -> Exported:
     return export(run.folder, to=to)
 
 
-@pytest.mark.parametrize("name", some(list(ACTING), "dqn", "rainbow", "ppo", "ppo box", "sac", "r2d2", "ppo_recurrent"))
+@pytest.mark.parametrize(
+    "name", some(IN_TORCHSCRIPT, "dqn", "rainbow", "ppo", "ppo box", "sac", "bcq", "r2d2", "ppo_recurrent")
+)
 def test_every_policy_is_exported_to_torchscript(name: str, tmp_path: Path) -> None:
     done = _exported(run_of(tmp_path / "exp", ACTING[name]), "torchscript")
 
