@@ -260,7 +260,7 @@ class ServedAgent:
             )
         self._wrapping = agent.wrapping
         self._reader = reader
-        # Evaluation is deterministic in this package's policies; a user's own may draw random numbers.
+        # Most evaluations are deterministic; `bcq`, and policies of the user's own, may draw random numbers.
         self._rng = make_rng(0, "serve")
         rows, first = reader.read(by_flat_name(reader.example())), np.ones(1, bool)
         self.state_columns: dict[str, Array] = {}  # of one row, by name; empty if the policy is not recurrent

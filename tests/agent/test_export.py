@@ -20,7 +20,7 @@ from ding_like.entry import cli
 from ding_like.errors import CheckpointError, ConfigError
 from tests.agent.played import ALL, QAC, SMALL, saved_run
 from tests.agent.test_load import some
-from tests.contracts.policy_cases import ACTING, draw_obs
+from tests.contracts.policy_cases import ACTING, BY_REWARDS, draw_obs
 from tests.serve.runs import Run, run_of
 from tests.serve.toy_envs import ToyEnv
 
@@ -33,7 +33,7 @@ WRAPPED = {
 }
 STACKED = {name: ["frame_stack"] for name in ("stacked frames", "stacked box", "normalised stacks", "hybrid stacked")}
 STACKED |= {"flat": ["FlattenObservation"]}
-IN_TORCHSCRIPT = [name for name, case in ACTING.items() if case.policy != "dt"]  # which needs rewards
+IN_TORCHSCRIPT = [name for name in ACTING if name not in BY_REWARDS]
 IN_ONNX = ["dqn", "c51 dueling", "rainbow", "iqn", "fqf", "r2d2 gru", "drqn", "ppo several", "ppo box", "sac", "pdqn"]
 IN_ONNX += ["ppo hybrid", "ppo_recurrent", "qmix", "discrete_sac", "bcq"]
 IN_ONNX += ["idqn", "mappo", "mappo_recurrent", "happo box", "maddpg", "masac"]

@@ -281,6 +281,7 @@ CASES: dict[str, Case] = {
 }
 ACTING = {name: case for name, case in CASES.items() if case.space is not None}
 MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.space, spaces.Box)}
+BY_REWARDS = {name for name, case in ACTING.items() if case.policy == "dt"}  # act by the reward of each step
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
@@ -369,12 +370,18 @@ def draw_obs(case: Case, rows: int, rng: np.random.Generator, *, masked: bool = 
 
 
 def act(
-    actor: Any, obs: Any, rows: int, *, seed: int = 0, is_first: np.ndarray | None = None, **setting: Any
+    actor: Any,
+    obs: Any,
+    rows: int,
+    *,
+    rng: np.random.Generator | int = 0,
+    is_first: np.ndarray | None = None,
+    **setting: Any,
 ) -> dict[str, np.ndarray]:
     """Return an actor's columns for observations of so many rows, by default the first ones of their episodes."""
     first = np.ones(rows, bool) if is_first is None else is_first
     columns: dict[str, np.ndarray] = actor.act(
-        obs, lanes=np.arange(rows), is_first=first, rng=np.random.default_rng(seed), **setting
+        obs, lanes=np.arange(rows), is_first=first, rng=np.random.default_rng(rng), **setting
     )
     return columns
 
@@ -423,7 +430,7 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, act
         ended = rng.random((2, LANES)) < 0.1
         rows = {
             **obs_to_columns("obs", obs),
-            **act(actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
+            **act(actor, obs, LANES, rng=1000 * seed + step, is_first=first, **setting),
             **obs_to_columns("next_obs", draw_obs(case, LANES, rng, masked=masked)),
             "lane": np.arange(LANES),
             "reward": rng.normal(size=LANES).astype(np.float32),

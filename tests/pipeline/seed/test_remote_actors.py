@@ -13,6 +13,7 @@ from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.forward import ActorPart, check_acts_remotely
+from ding_like.types import SeesRewards
 from tests.contracts.policy_cases import ACTING, MASKED, Case, draw_obs, make
 from tests.pipeline.seed.inference_rig import lanes, remote, rig
 
@@ -21,7 +22,8 @@ REFUSED = {
     for name, case in ACTING.items()
     if getattr(get_policy_cls(dict(type=case.policy)), "rows_need_networks", False)
 }
-REMOTE = {name: case for name, case in ACTING.items() if name not in REFUSED}
+OWN_ACTOR = "dagger"  # acts by the expert in part
+REMOTE = {name: case for name, case in ACTING.items() if name not in REFUSED | {OWN_ACTOR}}
 SETTING = {
     name: {"eps": 0.3}
     for name in (
@@ -42,6 +44,8 @@ def play(case: Case, policy: Any, *, steps: int = 8, num_lanes: int = 3, masked:
         obs = draw_obs(case, len(part), rng, masked=masked)
         is_first = np.ones(len(part), bool) if step == 0 else rng.random(len(part)) < 0.2
         found.append(actor.act(obs, lanes=part, is_first=is_first, rng=draws, **SETTING.get(case.policy, {})))
+        if isinstance(actor, SeesRewards):
+            actor.observe(part, rng.normal(size=len(part)).astype(np.float32))
     return found
 
 
@@ -95,6 +99,11 @@ def test_policies_whose_rows_need_the_critic_are_refused():
     for name in sorted({ACTING[name].policy: name for name in sorted(REFUSED)}.values()):
         with pytest.raises(ConfigError, match="makes its rows by its networks"):
             check_acts_remotely(make(ACTING[name]))
+
+
+def test_a_policy_with_an_actor_of_its_own_is_refused():
+    with pytest.raises(ConfigError, match="DAggerPolicy acts by a MixedActor, of which no inference server can run"):
+        check_acts_remotely(make(ACTING[OWN_ACTOR]))
 
 
 class OwnRows(DQNPolicy):
