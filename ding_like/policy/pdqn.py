@@ -73,6 +73,7 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
         "learn.update_circle": FROM_1,
         "collect.noise_sigma": FROM_0,
     }
+    config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "no gradient by hand is known for these losses"}
     action_spaces = ("HybridSpace",)
 
     config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {

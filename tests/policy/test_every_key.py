@@ -99,7 +99,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "recompute_adv": (True, {}),
     "double": (
         False,
-        {"learn.learning_rate": 0.05, "learn.learning_rate_quantile": 0.05, "learn.target_update_freq": 100},
+        {"learn.learning_rate": 0.2, "learn.learning_rate_quantile": 0.2, "learn.target_update_freq": 100},
     ),
     "learn.expert_share": (0.75, {}),
     "learn.pretrain_updates": (7, {}),
@@ -224,15 +224,17 @@ def leaves(tree: Any, path: str = "") -> Iterator[str]:
             yield here
 
 
+def class_of(name: str) -> type[Any]:
+    return get_policy_cls({"type": CASES[name].policy, "import_names": list(CASES[name].import_names)})
+
+
 def defaults_of(name: str) -> dict[str, Any]:
-    case = CASES[name]
-    return to_plain(get_policy_cls({"type": case.policy, "import_names": list(case.import_names)}).default_config())
+    return to_plain(class_of(name).default_config())
 
 
 def without_effect(name: str) -> Mapping[str, str]:
     """Return the keys of DI-engine's configs that change nothing, with the reasons that a user gets."""
-    cls = get_policy_cls({"type": CASES[name].policy, "import_names": list(CASES[name].import_names)})
-    reasons: Mapping[str, str] = declared(cls, "without_effect")
+    reasons: Mapping[str, str] = declared(class_of(name), "without_effect")
     return reasons
 
 
@@ -391,7 +393,7 @@ def test_another_value_of_every_key_changes_something_or_is_refused(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Learned from a data set, which is not what `run` does: tests/entry/test_data_set.py.
-    is_offline = get_policy_cls({"type": CASES[name].policy}).run_mode == "serial_offline"
+    is_offline = class_of(name).run_mode == "serial_offline"
     of_its_run = OF_A_RUN if is_offline else ()
     keys = [key for key in leaves(defaults_of(name)) if key not in (*without_effect(name), *of_its_run)]
     found = {key: fault_of(name, key, caplog, monkeypatch) for key in (OF_A_BOX if name.endswith("box") else keys)}
