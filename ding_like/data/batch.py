@@ -133,6 +133,14 @@ def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
     return {key: map_obs(fn, value) for key, value in obs.items()} if isinstance(obs, dict) else fn(obs)
 
 
+# Any: an array or a tensor, in a dict or not.
+def num_rows(obs: Any) -> int:
+    """Return B of observations [B, O...], or of a dict of them."""
+    # Not len, which fixes B where a network is traced to be exported.
+    rows: int = (next(iter(obs.values())) if isinstance(obs, dict) else obs).shape[0]
+    return rows
+
+
 # The entry of a dict observation with the mask of legal discrete actions.
 ACTION_MASK = "action_mask"
 # The entries of a dict observation with the action and the reward of the step before.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.batch import map_obs
+from ding_like.data.batch import map_obs, num_rows
 from ding_like.model.encoder import ObsShape, lay_out
 from ding_like.model.layers import Activation, LinearStack, ObsTensor, as_sizes, build_mlp, check_noise
 from ding_like.model.q_networks import QNetwork, one_action
@@ -119,7 +119,7 @@ class BCQ(nn.Module):
         choice is a function of the observation.
         """
         number, num_latents = self.latents.shape
-        batch = (next(iter(obs.values())) if isinstance(obs, Mapping) else obs).shape[0]
+        batch = num_rows(obs)
         check_noise(noise, batch, self.noise_size)
         own = self.latents.flatten() if noise is None else cut_latents(noise.clone())
         latents = own.expand(batch, -1).reshape(-1, num_latents)

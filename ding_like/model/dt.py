@@ -10,7 +10,6 @@ are observed in units of their mean and deviation over the data set, which `fit`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
@@ -18,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding_like.data.batch import map_obs
+from ding_like.data.batch import map_obs, num_rows
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, has_images, lay_out
 from ding_like.model.layers import ObsTensor, as_sizes, over_time
@@ -115,13 +114,12 @@ class DecisionTransformer(nn.Module):
         self.best_return.fill_(best_return)
         if not self._is_scaled:
             return
-        first = next(iter(obs.values())) if isinstance(obs, Mapping) else obs
-        device, num_rows = self.feature_mean.device, len(first)
+        device, length = self.feature_mean.device, num_rows(obs)
         total = torch.zeros(2, len(self.feature_mean), dtype=torch.float64, device=device)
-        for rows in torch.split(torch.arange(num_rows), _CHUNK):
+        for rows in torch.split(torch.arange(length), _CHUNK):
             features = self.layout(map_obs(partial(_rows_on, rows=rows, device=device), obs)).double()
             total += torch.stack([features.sum(dim=0), features.square().sum(dim=0)])
-        mean, square = total / num_rows
+        mean, square = total / length
         std = (square - mean.square()).clamp_(min=0.0).sqrt_()
         self.feature_mean.copy_(mean)
         self.feature_std.copy_(torch.where(std > _NO_SPREAD, std, 1.0))

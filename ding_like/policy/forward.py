@@ -6,8 +6,8 @@ among them. `best(output, mask)` is what it chooses of tensors without exploring
 The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`): in this process, or on an
 inference server, which an `ActorPart` asks. Exploration stays with the actor, with its random numbers: the choice, and
 the noise that a network takes, such as that of noisy ones (Fortunato et al. 2018), which goes to the server as a
-column. So does recurrent state: each
-request brings it and each reply returns it, and rows hold it. Actors have no torch: what needs it imports it.
+column. So does recurrent state: each request brings it and each reply returns it, and rows hold it. Actors have no
+torch: what needs it imports it.
 """
 
 from __future__ import annotations

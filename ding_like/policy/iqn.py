@@ -40,7 +40,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.batch import TransitionBatch, split_mask
+from ding_like.data.batch import TransitionBatch, num_rows, split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_networks import NumpyIQN, NumpyProposal, is_plain_iqn
 from ding_like.model.optimizer import FlatOptimizer, build_rule
@@ -205,22 +205,17 @@ class IQNPolicy(ImplicitQuantilePolicy):
     # Any: tensors, in a dict or not.
     def _predict(self, obs: Any) -> Quantiles:
         """Return the quantiles [B, A, N] of observations at drawn fractions, with a gradient."""
-        return self._family.predict_at(self._model, obs, self._draw(_rows_of(obs), self._num_drawn))
+        return self._family.predict_at(self._model, obs, self._draw(num_rows(obs), self._num_drawn))
 
     # Any: tensors, in a dict or not.
     def _target_quantiles(self, next_obs: Any) -> Quantiles:
-        fractions = self._draw(_rows_of(next_obs), self._num_drawn_of_target)
+        fractions = self._draw(num_rows(next_obs), self._num_drawn_of_target)
         return self._family.predict_at(self._target_model, next_obs, fractions)
 
     def _ask(self, features: Array, *, of_target: bool) -> Asked:
         number = self._num_drawn_of_target if of_target else self._num_drawn
         fractions = self._draw(len(features), number).numpy()
         return Asked(fractions, np.full((1, number), 1.0 / number, np.float32))
-
-
-# Any: tensors, in a dict or not.
-def _rows_of(obs: Any) -> int:
-    return len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
 
 
 @POLICY_REGISTRY.register("fqf")
